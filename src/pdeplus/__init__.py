@@ -1,0 +1,9 @@
+"""pdeplus: image classifiers that hold up under distribution shift.
+
+The public names are listed once, in `__init__.pyi`; each is imported when it is first used.
+"""
+
+import lazy_loader
+
+__version__ = "0.1.0"
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # type: ignore[reportUnknownVariableType]

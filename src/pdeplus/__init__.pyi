@@ -1,0 +1,13 @@
+from . import functional as functional
+from .augment.augmix import augmix as augmix
+from .config import Config as Config
+from .config import load_config as load_config
+from .diffusion import Trace as Trace
+from .diffusion import add_diffusion as add_diffusion
+from .diffusion import diffusion as diffusion
+from .diffusion import predict as predict
+from .run import Run as Run
+from .run import resume as resume
+from .run import train as train
+
+__version__: str

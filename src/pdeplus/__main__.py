@@ -1,0 +1,5 @@
+"""python -m pdeplus"""
+
+from .cli import main
+
+main()

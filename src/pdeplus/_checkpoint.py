@@ -1,0 +1,131 @@
+"""Checkpoints that survive a power cut: written aside, checked by hash, renamed into place.
+
+A checkpoint is a folder with weights.safetensors, state.pt (tensors and plain values; read with
+weights_only) and manifest.json (their SHA-256). Until the final rename it has a temporary name, so a
+folder with a final name is whole; a damaged one is recognised by its hashes.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from ._errors import UserError
+
+KEEP = 2
+"""The newest, and the one before it in case the newest is damaged."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that is needed to go on as if nothing had happened."""
+
+    weights: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; the ones before it stay until it is safe on disk, then all but two go."""
+    buffer = io.BytesIO()
+    torch.save(checkpoint.state, buffer)
+    files = {"weights.safetensors": encode_weights(checkpoint.weights), "state.pt": buffer.getvalue()}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    files["manifest.json"] = json.dumps(hashes, indent=1).encode()
+    final, temporary = folder / f"{step:09d}", folder / f"{step:09d}.tmp"
+    try:
+        _remove(temporary)
+        temporary.mkdir(parents=True)
+        for name, data in files.items():
+            _write(temporary / name, data)
+        _remove(final)
+        temporary.rename(final)
+        _sync_folder(folder)
+    except OSError as error:
+        _remove(temporary)
+        raise UserError(
+            f"checkpoint {final}: {error.strerror}; the one before it is intact, resume from there"
+        ) from error
+    for old in _steps(folder)[:-KEEP]:
+        _remove(old)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; warns of each damaged one it passes over."""
+    for path in reversed(_steps(folder)):
+        try:
+            return _load(path)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            warnings.warn(f"checkpoint {path} is damaged ({error}); using the one before it", stacklevel=2)
+    return None
+
+
+def encode_weights(weights: Mapping[str, Tensor]) -> bytes:
+    """Weights as safetensors; tensors that share memory are stored each for itself."""
+    return to_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in weights.items()})
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights in a safetensors file, or one line that says why not."""
+    try:
+        return parse_safetensors(path.read_bytes())
+    except Exception as error:
+        raise UserError(f"{path} cannot be read as weights: {error}") from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        _write(temporary, data)
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _load(path: Path) -> Checkpoint:
+    hashes = json.loads((path / "manifest.json").read_bytes())
+    data = {name: (path / name).read_bytes() for name in ("weights.safetensors", "state.pt")}
+    for name, content in data.items():
+        if hashlib.sha256(content).hexdigest() != hashes[name]:
+            raise ValueError(f"{name} does not match its hash")
+    state = torch.load(io.BytesIO(data["state.pt"]), weights_only=True)
+    return Checkpoint(parse_safetensors(data["weights.safetensors"]), state)
+
+
+def _steps(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` last through a power cut, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,31 @@
+"""What `pdeplus list` prints: each member of a family with its options and their defaults."""
+
+import inspect
+
+from . import _registry
+from .config import presets
+
+
+def describe_family(family: str) -> str:
+    """Name, first line of documentation and options of every member."""
+    blocks = list[str]()
+    for name in _registry.names(family):
+        target = _registry.find(family, name)
+        module = inspect.getmodule(target)
+        about = (inspect.getdoc(module) or "").partition("\n")[0]
+        options = _registry.resolved(family, name, {})
+        shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
+        blocks.append("\n".join([f"{name}: {about}", *shown]))
+    return "\n".join(blocks)
+
+
+def describe_presets() -> str:
+    """Name and purpose of every preset."""
+    width = max(map(len, presets()))
+    return "\n".join(f"{name:<{width}}  {about}" for name, about in presets().items())
+
+
+def _as_toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_as_toml(v)}" for k, v in value.items()) + " }"  # type: ignore[reportUnknownVariableType]
+    return {True: "true", False: "false"}.get(value, repr(value)) if isinstance(value, bool) else repr(value)

@@ -1,0 +1,41 @@
+"""The progress bar of long work; quiet where the output is not a terminal."""
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor
+from tqdm import tqdm
+
+from .trainer import Progress, Watch
+
+REFRESH_SECONDS = 0.5
+
+
+@contextmanager
+def progress_bar(title: str) -> Generator[Watch]:
+    """What to call after each step: shows loss, accuracy, images/s and the time that remains."""
+    with tqdm(desc=title, unit="step", disable=None, dynamic_ncols=True, mininterval=REFRESH_SECONDS) as bar:
+        shown_at = 0.0
+
+        def watch(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None:
+            nonlocal shown_at
+            if bar.disable:
+                return
+            if bar.total != steps:
+                bar.reset(total=steps)
+                bar.initial = bar.n = step  # a resumed run starts in the middle
+            bar.update(step + 1 - bar.n)
+            if time.monotonic() - shown_at >= REFRESH_SECONDS:
+                shown_at = time.monotonic()
+                bar.set_postfix_str(_summary(progress, logs))
+
+        yield watch
+
+
+def _summary(progress: Progress, logs: Mapping[str, Tensor]) -> str:
+    speed = progress.images / max(progress.seconds, 1e-9)
+    shown = [f"epoch {progress.epoch + 1}"]
+    shown += [f"loss {float(logs['loss/task']):.3f}"] if "loss/task" in logs else []
+    shown += [f"accuracy {100 * float(logs['accuracy']):.1f} %"] if "accuracy" in logs else []
+    return ", ".join([*shown, f"{speed:.0f} images/s"])

@@ -1,0 +1,18 @@
+"""No augmentation: every image is its own twin."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from .base import Augmentor
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Identity(Augmentor):
+    """The images as they are."""
+
+    def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return x

@@ -1,0 +1,1 @@
+"""Data sets, one file a name; each file has one final `Source`."""

@@ -1,0 +1,332 @@
+"""Adaptive distributional diffusion for any torch model: the ADD block, the surgery, the trace, predict.
+
+`add_diffusion` hangs an ADD block behind each named module by a forward hook. A block does nothing until
+a `diffusion` context is open for its network in the current thread; the context, not the module, holds
+all state, so that copies, threads, torch.compile and torch.export see plain modules.
+"""
+
+import copy
+import math
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ._errors import UserError
+from ._network import evaluating, logits_of
+from .functional import Prior, diffuse
+
+Block = Literal["paper", "light"]
+Head = Literal["softplus", "relu"]
+Average = Literal["probabilities", "logits"]
+CHILD = "add_blocks"
+"""Name under which a changed network holds its ADD blocks."""
+
+
+@dataclass
+class Trace:
+    """What the ADD blocks saw, in the order of the forward pass: h_l, and σ_l where diffusion was active."""
+
+    names: list[str] = field(default_factory=list[str])
+    means: list[Tensor] = field(default_factory=list[Tensor])
+    scales: list[Tensor] = field(default_factory=list[Tensor])
+
+
+@dataclass(frozen=True, eq=False)
+class _Session:
+    """One open `diffusion` context."""
+
+    modules: frozenset[nn.Module]
+    active: bool
+    local: bool
+    learn_from: int | None
+    generator: torch.Generator | None
+    trace: Trace
+
+
+class _Open(threading.local):
+    """The contexts open in this thread, innermost first. (torch.compile traces this; not a ContextVar.)"""
+
+    sessions: tuple[_Session, ...] = ()
+
+
+_open = _Open()
+
+
+def session_of(module: nn.Module) -> _Session | None:
+    """The innermost context open in this thread for the network that holds `module`."""
+    for session in _open.sessions:
+        if module in session.modules:
+            return session
+    return None
+
+
+@final
+class ADDBlock(nn.Module):
+    """g_φ and the diffusion it drives: σ = g_φ(h), then h + σ · N(0, I).
+
+    The identity where no context is open; with the softplus head σ ≥ floor > 0 for every input.
+    """
+
+    def __init__(
+        self,
+        body: nn.Sequential,
+        *,
+        name: str = "",
+        head: Head = "softplus",
+        floor: float = 1e-3,
+        initial_scale: float | None = 0.05,
+        prior: Prior = "gaussian",
+    ) -> None:
+        super().__init__()
+        self.body, self.name, self.head, self.floor = body, name, head, floor
+        self.prior: Prior = prior
+        if initial_scale is not None:
+            self._start_at(initial_scale)
+
+    def scale(self, h: Tensor) -> Tensor:
+        """σ = g_φ(h), of the shape of `h`."""
+        z = self.body(h)
+        return F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
+
+    def forward(self, h: Tensor) -> Tensor:
+        session = session_of(self)
+        if session is None:
+            return h
+        trace = session.trace
+        trace.names.append(self.name)
+        trace.means.append(h)
+        if not session.active:
+            return h.clone()  # a later in-place layer must not change the trace
+        learnt = h[: session.learn_from]
+        if session.local:
+            with torch.enable_grad():
+                scale = self.scale(learnt.detach())
+        else:
+            scale = self.scale(learnt)
+        trace.scales.append(scale)
+        if len(learnt) < len(h):
+            with torch.no_grad():
+                scale = torch.cat([scale, self.scale(h[len(learnt) :])])
+        return diffuse(h, scale, session.generator, self.prior)
+
+    def _start_at(self, scale: float) -> None:
+        """Set the last normalisation so that σ is `scale` for every input until the first update."""
+        if not scale > (self.floor if self.head == "softplus" else 0):
+            raise UserError(f"initial_scale={scale} must be above the floor of σ, {self.floor}")
+        norm = self.body[-1]
+        assert isinstance(norm, nn.BatchNorm2d | nn.LayerNorm)
+        nn.init.zeros_(norm.weight)
+        start = math.log(math.expm1(scale - self.floor)) if self.head == "softplus" else scale
+        nn.init.constant_(norm.bias, start)
+
+
+def paper_body(c: int) -> nn.Sequential:
+    """The paper's g_φ before its head: 36c² + 9c parameters."""
+    return nn.Sequential(
+        nn.Conv2d(c, 2 * c, 3, padding=1),
+        nn.BatchNorm2d(2 * c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(2 * c, c, 3, padding=1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def light_body(c: int) -> nn.Sequential:
+    """A depthwise 3×3 and a pointwise convolution: c² + 15c parameters, a thirtieth of the paper's."""
+    return nn.Sequential(
+        nn.Conv2d(c, c, 3, padding=1, groups=c),
+        nn.BatchNorm2d(c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(c, c, 1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def token_body(c: int) -> nn.Sequential:
+    """The same shape for features in the last dimension: B×C or B×N×C."""
+    return nn.Sequential(
+        nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
+    )
+
+
+@final
+class ADDBlocks(nn.ModuleList):
+    """The ADD blocks of one network. Called as a layer (a Sequential calls its children) it is the identity."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h
+
+
+@dataclass(frozen=True, eq=False)
+class _AfterModule:
+    """The forward hook that hands a module's output to its block; `deepcopy` keeps the two together."""
+
+    block: ADDBlock
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return self.block(output)
+
+
+def add_diffusion(
+    model: nn.Module,
+    after: Sequence[str],
+    example: Tensor | Mapping[str, Any],
+    *,
+    block: Block = "paper",
+    head: Head = "softplus",
+    floor: float = 1e-3,
+    initial_scale: float | None = 0.05,
+    prior: Prior = "gaussian",
+) -> nn.Module:
+    """Put an ADD block behind each named module of a copy of `model`.
+
+    The copy has the model's class, attributes and parameter names; outside a `diffusion` context its
+    output equals the model's bit for bit. `model` itself is left as it was.
+
+    Args:
+        model: any module.
+        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W or B×N×C
+            or B×C.
+        example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
+        block: the paper's two 3×3 convolutions, or a light depthwise one (B×C×H×W features only).
+        head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
+        floor: least σ of the softplus head.
+        initial_scale: σ of every element before the first update; None keeps the normalisation's start
+            (σ near 0.8 for softplus, as large as the features).
+        prior: family of the noise.
+    """
+    net = copy.deepcopy(model)
+    if hasattr(net, CHILD):
+        raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
+    hosts = _find(net, after)
+    shapes = _output_shapes(net, hosts, example)
+    first = next(iter(net.parameters()), None)
+    blocks = ADDBlocks()
+    for name, host in hosts.items():
+        body = _body_for(name, shapes[name], block)
+        add = ADDBlock(body, name=name, head=head, floor=floor, initial_scale=initial_scale, prior=prior)
+        if first is not None:
+            add.to(device=first.device, dtype=first.dtype)
+        blocks.append(add.train(net.training))
+        host.register_forward_hook(_AfterModule(add))
+    net.add_module(CHILD, blocks.train(net.training))
+    return net
+
+
+def add_blocks_of(net: nn.Module) -> list[ADDBlock]:
+    """The ADD blocks of a network, in their order; refuses a network that has none."""
+    blocks = [module for module in net.modules() if isinstance(module, ADDBlock)]
+    if not blocks:
+        raise UserError("the network has no ADD blocks; make it with pdeplus.add_diffusion")
+    return blocks
+
+
+@contextmanager
+def diffusion(
+    net: nn.Module,
+    active: bool = True,
+    *,
+    generator: torch.Generator | None = None,
+    local: bool = False,
+    learn_from: int | None = None,
+) -> Generator[Trace]:
+    """Within this context the forward passes of `net` in this thread are traced, and diffused if `active`.
+
+    Nothing is written into the modules. Contexts of different networks can be open at once.
+
+    Args:
+        net: a network made by `add_diffusion`, or anything that wraps one.
+        active: add noise; if not, the trace holds the plain features and no scales.
+        generator: source of the noise.
+        local: g_φ sees a detached h, so that what flows back through σ reaches φ of that block only;
+            its gradient is kept even under `torch.no_grad`.
+        learn_from: σ has a gradient, and a place in the trace, for so many leading rows only; the others
+            diffuse all the same. None for all.
+    """
+    add_blocks_of(net)
+    session = _Session(frozenset(net.modules()), active, local, learn_from, generator, Trace())
+    before = _open.sessions
+    _open.sessions = (session, *before)
+    try:
+        yield session.trace
+    finally:
+        _open.sessions = before
+
+
+@torch.no_grad()
+def predict(
+    net: nn.Module,
+    x: Tensor,
+    samples: int = 10,
+    *,
+    generator: torch.Generator | None = None,
+    average: Average = "probabilities",
+) -> Tensor:
+    """Class probabilities, B×classes: an average over `samples` noisy passes (Algorithm 2).
+
+    samples=0 is the plain network: no noise, no cost. The network is evaluated in eval mode and left in
+    the mode it was in; equal generators give equal results.
+    """
+    if samples < 0:
+        raise UserError(f"samples={samples} must be 0 (no noise) or more")
+    with evaluating(net):
+        if samples == 0:
+            return logits_of(net(x)).softmax(-1)
+        total = torch.zeros(())
+        for _ in range(samples):
+            with diffusion(net, generator=generator):
+                logits = logits_of(net(x))
+            total = total.to(logits) + (logits.softmax(-1) if average == "probabilities" else logits)
+    mean = total / samples
+    return mean if average == "probabilities" else mean.softmax(-1)
+
+
+def _find(net: nn.Module, after: Sequence[str]) -> dict[str, nn.Module]:
+    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
+    if isinstance(after, str) or not after:
+        raise UserError(f"after={after!r} must be a list of at least one module name")
+    for name in after:
+        if name not in modules or not name:
+            near = get_close_matches(name, modules, 5, 0.3) or [n for n in modules if n][:8]
+            raise UserError(f"after: the model has no module {name!r}; among its modules: {', '.join(near)}")
+    return {name: modules[name] for name in after}
+
+
+def _output_shapes(
+    net: nn.Module, hosts: dict[str, nn.Module], example: Tensor | Mapping[str, Any]
+) -> dict[str, torch.Size]:
+    """Run the example once, in eval mode, and note the shape of each host's output."""
+    outputs: dict[str, Any] = {}
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda module, args, output: outputs.__setitem__(name, output)
+
+    handles = [host.register_forward_hook(note(name)) for name, host in hosts.items()]
+    try:
+        with torch.no_grad(), evaluating(net):
+            net(**example) if isinstance(example, Mapping) else net(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name in hosts:
+        if name not in outputs:
+            raise UserError(f"after: module {name!r} was not called for the example")
+        if not isinstance(outputs[name], Tensor):
+            kind = type(outputs[name]).__name__
+            raise UserError(f"after: module {name!r} returns a {kind}, not a tensor; name a module within it")
+    return {name: output.shape for name, output in outputs.items()}
+
+
+def _body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
+    if len(shape) == 4:
+        return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
+    if len(shape) in (2, 3):
+        return token_body(shape[-1])
+    raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")

@@ -1,0 +1,99 @@
+"""Pure tensor mathematics of PDE+: the diffusion step and the coverage losses."""
+
+from collections.abc import Callable
+from typing import Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from ._errors import UserError
+
+Prior = Literal["gaussian", "laplace", "student_t"]
+"""The family of the noise; `scale` is always the family's own scale parameter."""
+
+_T = TypeVar("_T")
+DEGREES_OF_FREEDOM = 4
+"""Of the Student-t prior: heavy tails, yet a finite variance (2)."""
+
+
+def diffuse(
+    h: Tensor,
+    scale: Tensor | float,
+    generator: torch.Generator | None = None,
+    prior: Prior = "gaussian",
+) -> Tensor:
+    """One Euler-Maruyama diffusion step: h + scale · ε with ε of unit scale.
+
+    With the Gaussian prior the result has mean `h` and standard deviation `scale`, element by element.
+
+    Args:
+        h: features of any shape.
+        scale: the same shape, or anything that broadcasts to it.
+        generator: source of the noise, on the device of `h`; torch's own where none is given.
+        prior: family of the noise.
+    """
+    noise = _lookup(_NOISE, prior)(h, generator)
+    return torch.addcmul(h, scale, noise) if isinstance(scale, Tensor) else h + scale * noise
+
+
+def coverage_nll(twin: Tensor, mean: Tensor, scale: Tensor, prior: Prior = "gaussian") -> Tensor:
+    """Negative log-likelihood of the twin's features under the diffused sample, a mean over elements.
+
+    It is least where `scale` is the true scale of twin - mean: its root mean square under the Gaussian
+    prior, its mean absolute value under the Laplace prior. Constants are left out: the Gaussian value is
+    log σ + (twin - mean)² / 2σ².
+
+    Args:
+        twin: plain features of the semantically similar sample.
+        mean: features of the original before the noise, same shape.
+        scale: its scale, same shape, positive.
+        prior: family of the noise.
+    """
+    deviation = (twin - mean) / scale
+    return _lookup(_MEAN_ENERGY, prior)(deviation) + scale.log().mean()
+
+
+def _lookup(table: dict[str, _T], prior: str) -> _T:
+    if prior not in table:
+        raise UserError(f"prior={prior!r} is not known; choose from {', '.join(get_args(Prior))}")
+    return table[prior]
+
+
+def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return _in_layout_of(like, lambda empty: empty.normal_(generator=generator))
+
+
+def _laplace(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The difference of two unit exponentials is a unit Laplace variable."""
+    first = _in_layout_of(like, lambda empty: empty.exponential_(generator=generator))
+    return first.sub_(_in_layout_of(like, lambda empty: empty.exponential_(generator=generator)))
+
+
+def _student_t(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A normal over the root of χ²/ν; χ² with four degrees is twice a sum of two exponentials."""
+    chi2 = _in_layout_of(like, lambda empty: empty.exponential_(generator=generator))
+    chi2 = chi2.add_(_in_layout_of(like, lambda empty: empty.exponential_(generator=generator))).mul_(2)
+    return _normal(like, generator).div_(chi2.div_(DEGREES_OF_FREEDOM).sqrt_())
+
+
+def _in_layout_of(like: Tensor, fill: Callable[[Tensor], Tensor]) -> Tensor:
+    """Fill a tensor that shares shape and memory layout with `like`.
+
+    A channels-last tensor is filled as N×H×W×C, which is contiguous: the generator's fast path.
+    """
+    if like.ndim == 4 and not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last):
+        n, c, h, w = like.shape
+        return fill(torch.empty(n, h, w, c, dtype=like.dtype, device=like.device)).permute(0, 3, 1, 2)
+    return fill(torch.empty(like.shape, dtype=like.dtype, device=like.device))
+
+
+_NOISE: dict[str, Callable[[Tensor, torch.Generator | None], Tensor]] = {
+    "gaussian": _normal,
+    "laplace": _laplace,
+    "student_t": _student_t,
+}
+_MEAN_ENERGY: dict[str, Callable[[Tensor], Tensor]] = {
+    "gaussian": lambda z: 0.5 * z.square().mean(),
+    "laplace": lambda z: z.abs().mean(),
+    "student_t": lambda z: 0.5 * (DEGREES_OF_FREEDOM + 1) * torch.log1p(z.square() / DEGREES_OF_FREEDOM).mean(),
+}

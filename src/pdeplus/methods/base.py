@@ -1,0 +1,56 @@
+"""What a method is: a generator of objectives, and how its network predicts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..data.base import Batch
+
+BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+"""Makes the run's main optimiser, as configured, for some parameters."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What to minimise and which optimisers step on it."""
+
+    loss: Tensor
+    parts: Mapping[str, Tensor]
+    """The loss's terms by name: logged, and named if one is not finite."""
+    update: tuple[str, ...] = ("task",)
+    """Names of the optimisers that step."""
+    reach: Literal["updated", "all"] = "updated"
+    """Compute gradients of the updated parameters only, or (the authors' code) of all."""
+    metrics: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What else to log: means over the epoch."""
+
+
+class Method(ABC):
+    """A way of training a classifier. Its fields are its options."""
+
+    @abstractmethod
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        """The network to train: the model itself, or a changed copy. `example` is a batch of images."""
+
+    @abstractmethod
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        """The optimisers by name; a param group with schedule="constant" keeps its learning rate."""
+
+    @abstractmethod
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        """One training step: code after a yield runs after that objective's update."""
+
+    @abstractmethod
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Class probabilities at test time, B×classes."""
+
+
+@torch.no_grad()
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Fraction of rows whose largest logit is the label's."""
+    return (logits.argmax(-1) == labels).float().mean()

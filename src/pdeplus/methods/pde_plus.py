@@ -1,0 +1,187 @@
+"""PDE+ (Yuan et al., 2024): every sample diffuses into a distribution that covers its similar samples.
+
+After each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). The coverage
+objective trains φ so that N(h_l, σ_l) covers the features of an augmented view; cross-entropy on the
+originals and the augmentations, all diffused, trains everything.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Adam, Optimizer
+
+from .._errors import UserError
+from .._network import logits_of
+from ..augment.augmix import AugMix
+from ..augment.base import Augmentor
+from ..data.base import Batch
+from ..diffusion import Average, Block, Head, Trace, add_blocks_of, add_diffusion, diffusion, predict
+from ..functional import Prior, coverage_nll
+from ..models.base import block_names, stage_names
+from .base import BuildOptimizer, Method, Objective, accuracy
+
+LEAST_VARIANCE = 1e-6
+"""Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PDEPlus(Method):
+    """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
+
+    placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
+    """ADD blocks after each stage (authors' code), each residual block (paper), or the named modules."""
+    block: Block = "paper"
+    """The paper's ADD block, or a light one."""
+    head: Head = "softplus"
+    """What makes σ positive: softplus with a floor, or ReLU (authors' code; σ can be 0)."""
+    initial_scale: float = 0.05
+    """σ at the start; 0 leaves it to BatchNorm, which starts it as large as the features."""
+    sigma_is: Literal["std", "variance"] = "std"
+    """What σ is in the coverage loss; the noise always uses it as a standard deviation."""
+    prior: Prior = "gaussian"
+    """Family of the noise, in the loss and in the diffusion."""
+    schedule: Literal["fused", "alternating", "authors"] = "fused"
+    """One backward for both objectives; Algorithm 1 in two updates; or the authors' three full passes."""
+    coverage_gradient: Literal["local", "through"] = "local"
+    """The coverage loss of block l reaches φ_l only, or (authors' code) every earlier φ as well."""
+    coverage_reduction: Literal["sum", "mean"] = "sum"
+    """Over the blocks: the paper's sum, or the authors' mean."""
+    mixture: bool = True
+    """Cross-entropy on originals and augmentations; false is the paper's "PDE+ w/o aug"."""
+    views: Literal["original+augmented", "both augmented"] = "original+augmented"
+    """The paper's pair, or the authors' code, which augments the originals too."""
+    augmentor: Augmentor = AugMix()
+    """What makes semantically similar samples."""
+    diffusion_lr: float = 0.01
+    """Learning rate of Adam on φ."""
+    diffusion_schedule: Literal["constant", "cosine"] = "constant"
+    """Of that learning rate: constant, or the run's own warm-up and cosine."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy."""
+    samples: int = 0
+    """Noisy passes E at test; 0 is the plain network."""
+    average: Average = "probabilities"
+    """What those passes average."""
+
+    def __post_init__(self) -> None:
+        if self.schedule == "fused" and self.coverage_gradient == "through":
+            raise UserError(
+                "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
+            )
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        return add_diffusion(
+            model,
+            after=self._places(model),
+            example=example,
+            block=self.block,
+            head=self.head,
+            initial_scale=self.initial_scale or None,
+            prior=self.prior,
+        )
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        """Adam on φ. The task's optimiser has all parameters, but for fused, where Adam has φ to itself."""
+        phi = [p for block in add_blocks_of(model) for p in block.parameters()]
+        mine = {id(p) for p in phi} if self.schedule == "fused" else set[int]()
+        theta = [p for p in model.parameters() if id(p) not in mine]
+        group = {"params": phi, "lr": self.diffusion_lr, "schedule": self.diffusion_schedule}
+        return {"task": build(theta), "diffusion": Adam([group])}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        """Algorithm 1."""
+        original, similar = self._views(batch)
+        if self.schedule == "fused":
+            yield self._fused(model, original, similar, batch)
+            return
+        trace, twin = self._coverage_passes(model, original, similar, batch.generator)
+        coverage = self.coverage(twin, trace)
+        reach = "all" if self.schedule == "authors" else "updated"
+        scales = _mean_scales(trace)
+        yield Objective(coverage, parts={"coverage": coverage}, update=("diffusion",), reach=reach, metrics=scales)
+        inputs, labels = self._task_inputs(original, similar, batch.labels)
+        with diffusion(model, generator=batch.generator):
+            logits = logits_of(model(inputs))
+        task = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, labels)})
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, self.samples, generator=generator, average=self.average)
+
+    def coverage(self, twin: Trace, trace: Trace) -> Tensor:
+        """The diffusion distribution coverage objective: -log p(h_l^a | h_l), summed over the blocks."""
+        losses = list[Tensor]()
+        for h_twin, h, scale in zip(twin.means, trace.means, trace.scales, strict=True):
+            if self.coverage_gradient == "local":
+                h_twin, h = h_twin.detach(), h.detach()
+            std = self._std(scale.float())
+            losses.append(coverage_nll(h_twin.float(), h[: len(scale)].float(), std, self.prior))
+        total = torch.stack(losses)
+        return total.sum() if self.coverage_reduction == "sum" else total.mean()
+
+    def _std(self, scale: Tensor) -> Tensor:
+        """The coverage loss's standard deviation; only a ReLU head can give less than the least."""
+        if self.sigma_is == "variance":
+            return (scale.clamp(min=LEAST_VARIANCE) if self.head == "relu" else scale).sqrt()
+        return scale.clamp(min=LEAST_VARIANCE**0.5) if self.head == "relu" else scale
+
+    def _fused(self, model: nn.Module, original: Tensor, similar: Tensor, batch: Batch) -> Objective:
+        """One gradient-free plain pass, one diffused pass, one backward.
+
+        g_φ sees detached features, so the summed loss gives φ the gradient of both terms and everything
+        else that of the task alone.
+        """
+        with torch.no_grad(), diffusion(model, active=False) as twin:
+            model(similar)
+        inputs, labels = self._task_inputs(original, similar, batch.labels)
+        with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
+            logits = logits_of(model(inputs))
+        task = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        coverage = self.coverage(twin, trace)
+        return Objective(
+            task + coverage,
+            parts={"task": task, "coverage": coverage},
+            update=("task", "diffusion"),
+            metrics={"accuracy": accuracy(logits, labels), **_mean_scales(trace)},
+        )
+
+    def _coverage_passes(
+        self, model: nn.Module, original: Tensor, similar: Tensor, generator: torch.Generator
+    ) -> tuple[Trace, Trace]:
+        """The diffused pass of the originals and the plain pass of their twins.
+
+        Only the authors' schedule builds graphs that the update of φ does not need.
+        """
+        local = self.coverage_gradient == "local"
+        authors = self.schedule == "authors"
+        with torch.set_grad_enabled(authors or not local), diffusion(model, generator=generator, local=local) as trace:
+            model(original)
+        with torch.set_grad_enabled(authors), diffusion(model, active=False) as twin:
+            model(similar)
+        return trace, twin
+
+    def _views(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        original = batch.view()
+        if self.views == "original+augmented":
+            return original, self.augmentor(original, batch.generator)
+        first = self.augmentor(original, batch.generator)
+        return first, self.augmentor(batch.view(), batch.generator)
+
+    def _task_inputs(self, original: Tensor, similar: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.mixture:
+            return original, labels
+        return torch.cat([original, similar]), labels.repeat(2)
+
+    def _places(self, model: nn.Module) -> Sequence[str]:
+        if self.placement == "stage":
+            return stage_names(model)
+        return block_names(model) if self.placement == "block" else self.placement
+
+
+def _mean_scales(trace: Trace) -> dict[str, Tensor]:
+    return {f"sigma/{name}": s.detach().mean() for name, s in zip(trace.names, trace.scales, strict=True)}

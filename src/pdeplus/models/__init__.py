@@ -1,0 +1,1 @@
+"""Networks, one file a name; each file has one `build(*, classes, channels, …)`."""

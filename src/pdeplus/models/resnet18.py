@@ -1,0 +1,8 @@
+"""ResNet-18 for small images (He et al., 2016)."""
+
+from ._resnet import ResNet
+
+
+def build(*, classes: int, channels: int, width: int = 64) -> ResNet:
+    """ResNet-18 with `width` channels in its first stage and 8 × `width` in its last."""
+    return ResNet(blocks=(2, 2, 2, 2), classes=classes, channels=channels, width=width)

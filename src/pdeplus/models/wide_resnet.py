@@ -1,0 +1,15 @@
+"""WideResNet for small images (Zagoruyko and Komodakis, 2016)."""
+
+from .._errors import UserError
+from ._preact import PreActResNet
+
+
+def build(*, classes: int, channels: int, width: int = 16, depth: int = 28, widen: int = 10) -> PreActResNet:
+    """WRN-`depth`-`widen`: three stages of `width` × `widen` × (1, 2, 4) channels; depth = 6n + 4."""
+    blocks, rest = divmod(depth - 4, 6)
+    if blocks < 1 or rest:
+        raise UserError(f"model.depth={depth} must be 6n + 4 for a WideResNet, e.g. 16, 28 or 40")
+    if widen < 1:
+        raise UserError(f"model.widen={widen} must be at least 1")
+    widths = [width * widen * factor for factor in (1, 2, 4)]
+    return PreActResNet(widths=widths, blocks=(blocks,) * 3, stem=width, classes=classes, channels=channels)
