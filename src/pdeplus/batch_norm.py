@@ -26,6 +26,8 @@ class SplitBatchNorm(nn.Module):
     Outside a diffused pass it computes what the BatchNorm it was made from would, under the same names.
     """
 
+    follows_diffusion = True
+
     def __init__(self, norm: _BatchNorm) -> None:
         super().__init__()
         if norm.running_mean is None or norm.running_var is None:
@@ -39,6 +41,7 @@ class SplitBatchNorm(nn.Module):
         self.register_buffer("running_var", norm.running_var)
         self.register_buffer("diffused_mean", norm.running_mean.clone())
         self.register_buffer("diffused_var", norm.running_var.clone())
+        self.train(norm.training)
 
     def forward(self, h: Tensor) -> Tensor:
         session = session_of(self)

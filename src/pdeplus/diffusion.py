@@ -42,7 +42,7 @@ class Trace:
 class _Session:
     """One open `diffusion` context."""
 
-    modules: frozenset[nn.Module]
+    members: frozenset[nn.Module]
     active: bool
     local: bool
     learn_from: int | None
@@ -60,9 +60,12 @@ _open = _Open()
 
 
 def session_of(module: nn.Module) -> _Session | None:
-    """The innermost context open in this thread for the network that holds `module`."""
+    """The innermost context open in this thread for the network that holds `module`.
+
+    Only modules whose class sets `follows_diffusion` can ask.
+    """
     for session in _open.sessions:
-        if module in session.modules:
+        if module in session.members:
             return session
     return None
 
@@ -73,6 +76,8 @@ class ADDBlock(nn.Module):
 
     The identity where no context is open; with the softplus head σ ≥ floor > 0 for every input.
     """
+
+    follows_diffusion = True
 
     def __init__(
         self,
@@ -251,7 +256,8 @@ def diffusion(
             diffuse all the same. None for all.
     """
     add_blocks_of(net)
-    session = _Session(frozenset(net.modules()), active, local, learn_from, generator, Trace())
+    members = frozenset(module for module in net.modules() if getattr(module, "follows_diffusion", False))
+    session = _Session(members, active, local, learn_from, generator, Trace())
     before = _open.sessions
     _open.sessions = (session, *before)
     try:

@@ -1,0 +1,34 @@
+# Needs Python 3.11+ and make. The environment lives in .venv and is made once.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint format benchmark clean
+
+demo: $(READY)  ## the whole story in minutes
+	$(BIN)/pdeplus demo
+
+test: lint  ## style, types and tests
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmark: $(READY)  ## speed, as ratios measured in one run
+	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/inference.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers]'
+	touch $(READY)
+
+clean:
+	rm -rf .venv

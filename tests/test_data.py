@@ -1,0 +1,90 @@
+"""Data sets, splits and batches."""
+
+import pytest
+import torch
+
+from pdeplus import _registry
+from pdeplus._errors import UserError
+from pdeplus._seeds import derive, generator_for
+from pdeplus.data.base import Images, epoch_batches, split
+from pdeplus.data.digits import Digits
+from pdeplus.data.synthetic import STYLES, Synthetic
+
+
+@pytest.mark.parametrize("name", _registry.names("data"))
+def test_contract(name):
+    source = _registry.build("data", name, {})
+    train, tests = source.train(), source.test()
+    for images in (train, *tests.values()):
+        assert images.images.dtype == torch.uint8
+        assert images.images.ndim == 4
+        assert len(images.images) == len(images.labels)
+        assert images.labels.unique().tolist() == list(range(len(source.classes)))
+        assert images.images.float().std() > 20  # something is on them
+    assert torch.equal(train.images, source.train().images)
+    key = {image.numpy().tobytes() for image in train.images}
+    overlap = sum(image.numpy().tobytes() in key for image in next(iter(tests.values())).images)
+    assert overlap == 0
+    view = source.transform(train.take(torch.arange(4)).floats(), torch.Generator().manual_seed(0))
+    assert view.shape == (4, *train.images.shape[1:])
+
+
+def test_digits_are_the_bundled_ones_at_any_size():
+    source = Digits(size=24, channels=1)
+    assert len(source.train()) + len(source.test()["clean"]) == 1797
+    assert source.train().images.shape[1:] == (1, 24, 24)
+
+
+def test_synthetic_styles_share_classes_but_not_looks():
+    tests = Synthetic(style="sketch").test()
+    assert next(iter(tests)) == "sketch"
+    assert set(tests) == set(STYLES)
+    brightness = {style: images.images.float().mean().item() for style, images in tests.items()}
+    assert brightness["sketch"] > 200 > brightness["photo"]
+
+
+def test_split_is_stratified_seeded_and_disjoint():
+    labels = torch.arange(1000) % 7
+    marked = Images(torch.arange(1000).view(-1, 1, 1, 1), labels)
+
+    class Marked(Digits):  # type: ignore[misc]
+        def train(self):
+            return marked
+
+    parts = split(Marked(), validation=0.2, limit=0, seed=3)
+    train, held = set(parts.train.images.flatten().tolist()), set(parts.validation.images.flatten().tolist())
+    assert not train & held
+    assert train | held == set(range(1000))
+    counts = torch.bincount(parts.validation.labels)
+    assert counts.min() >= 28
+    assert counts.max() <= 29
+    again = split(Marked(), validation=0.2, limit=0, seed=3)
+    assert torch.equal(again.train.images, parts.train.images)
+    assert set(split(Marked(), validation=0.2, limit=0, seed=4).validation.images.flatten().tolist()) != held
+    small = split(Marked(), validation=0.2, limit=140, seed=3)
+    assert len(small.train) + len(small.validation) == pytest.approx(140, abs=4)
+
+
+def test_split_refuses_a_class_of_one():
+    class Lonely(Digits):  # type: ignore[misc]
+        def train(self):
+            return Images(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 0, 1]))
+
+    with pytest.raises(UserError, match="class 1 has 1 training images"):
+        split(Lonely(), validation=0.2, limit=0, seed=0)
+
+
+def test_every_index_once_per_epoch_in_a_new_seeded_order():
+    epochs = [epoch_batches(101, batch_size=10, epoch=e, seed=5) for e in range(3)]
+    for batches in epochs:
+        assert sorted(torch.cat(batches).tolist()) == list(range(101))
+        assert min(map(len, batches)) >= 2  # the last one joined the batch before it
+    assert not torch.equal(torch.cat(epochs[0]), torch.cat(epochs[1]))
+    assert torch.equal(torch.cat(epochs[1]), torch.cat(epoch_batches(101, batch_size=10, epoch=1, seed=5)))
+    fixed = [epoch_batches(50, batch_size=10, epoch=e, seed=5, reshuffle=False) for e in (0, 7)]
+    assert torch.equal(torch.cat(fixed[0]), torch.cat(fixed[1]))
+
+
+def test_seeds_depend_on_every_part():
+    assert len({derive(0), derive(1), derive(0, "a"), derive(0, "b"), derive(0, "a", 1), derive(0, "a", 11)}) == 6
+    assert torch.rand(3, generator=generator_for(1, "x")).equal(torch.rand(3, generator=generator_for(1, "x")))
