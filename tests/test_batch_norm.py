@@ -2,12 +2,14 @@
 
 import copy
 
+import pytest
 import torch
 from conftest import STAGES
 from torch import nn
 
 import pdeplus as pp
-from pdeplus.batch_norm import SplitBatchNorm, has_batch_norm, recalibrate, split_batch_norm
+from pdeplus._errors import UserError
+from pdeplus.batch_norm import SplitBatchNorm, check_batch_size, recalibrate, split_batch_norm
 
 
 def test_split_keeps_statistics_of_plain_and_diffused_passes_apart(net, x):
@@ -53,6 +55,8 @@ def test_recalibration_leaves_add_blocks_alone(net, x):
     assert all(torch.equal(blocks[k], v) for k, v in changed.add_blocks.state_dict().items())
 
 
-def test_has_batch_norm(net):
-    assert has_batch_norm(net)
-    assert not has_batch_norm(nn.Linear(2, 2))
+def test_a_batch_of_one_is_refused_only_where_it_matters(net):
+    with pytest.raises(UserError, match="train.batch_size=1"):
+        check_batch_size(net, 1)
+    check_batch_size(net, 2)
+    check_batch_size(nn.Linear(2, 2), 1)

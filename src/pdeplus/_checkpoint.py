@@ -65,7 +65,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     for path in reversed(_steps(folder)):
         try:
             return _load(path)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:
             warnings.warn(f"checkpoint {path} is damaged ({error}); using the one before it", stacklevel=2)
     return None
 

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ._errors import UserError
@@ -28,3 +29,13 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise UserError(f"the network returns {type(output).__name__}; a tensor or .logits is needed")
     return logits
+
+
+def memory_layout(net: nn.Module, channels_last: bool, device: torch.device) -> torch.memory_format:
+    """Channels-last if wanted, but on a CPU never for 1×1 convolutions of fewer than 8 channels.
+
+    The weight gradient of such a convolution (4 to 8 channels, torch 2.13, AVX2) can wait for ever.
+    """
+    narrow = any(isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.in_channels < 8 for m in net.modules())
+    usable = channels_last and not (narrow and device.type == "cpu")
+    return torch.channels_last if usable else torch.contiguous_format

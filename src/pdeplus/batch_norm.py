@@ -84,9 +84,10 @@ def recalibrate(net: nn.Module, batches: Iterable[Tensor]) -> None:
                 norm.training = False
 
 
-def has_batch_norm(net: nn.Module) -> bool:
-    """Whether any module of `net` normalises over the batch."""
-    return any(isinstance(module, _BatchNorm) for module in net.modules())
+def check_batch_size(net: nn.Module, batch_size: int) -> None:
+    """Refuse to normalise over a batch of one."""
+    if batch_size == 1 and any(isinstance(module, _BatchNorm) for module in net.modules()):
+        raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; take 2 or more")
 
 
 def _ids_within_add_blocks(net: nn.Module) -> set[int]:

@@ -87,10 +87,10 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
 
     Every key and value is checked; the result builds without surprises but for data that is missing.
     """
-    tables = _read(preset)
-    for override in overrides:
-        tables = _merge(tables, _parse_override(override))
-    return from_tables(tables)
+    together = dict[str, Any]()
+    for override in overrides:  # their order plays no part: a name does not undo an option set before it
+        _insert(together, override)
+    return from_tables(_merge(_read(preset), together))
 
 
 def presets() -> dict[str, str]:
@@ -164,17 +164,26 @@ def _read(preset: str | Path) -> dict[str, Any]:
     return tables if base is None else _merge(_read(base), tables)
 
 
-def _parse_override(override: str) -> dict[str, Any]:
+def _insert(tables: dict[str, Any], override: str) -> None:
+    """Put one key=value into nested tables."""
     key, equals, text = override.partition("=")
-    if not equals or not key.strip():
+    *path, last = key.strip().split(".")
+    if not equals or not last:
         raise UserError(f"{override!r} is not of the form key=value, e.g. train.epochs=10")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a text
-    for part in reversed(key.strip().split(".")):
-        value = {part: value}
-    return cast(dict[str, Any], value)
+    for part in path:
+        beneath = tables.setdefault(part, {})
+        if not isinstance(beneath, dict):  # method.augmentor=augmix beside method.augmentor.width=4
+            beneath = tables[part] = {"name": beneath}
+        tables = cast(dict[str, Any], beneath)
+    existing = tables.get(last)
+    if isinstance(existing, dict) and isinstance(value, str):
+        existing["name"] = value
+    else:
+        tables[last] = value
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,8 @@ class ADDBlock(nn.Module):
         trace.scales.append(scale)
         if len(learnt) < len(h):
             with torch.no_grad():
-                scale = torch.cat([scale, self.scale(h[len(learnt) :])])
+                rest = self.scale(h[len(learnt) :])
+            scale = torch.cat([scale, rest])
         return diffuse(h, scale, session.generator, self.prior)
 
     def _start_at(self, scale: float) -> None:

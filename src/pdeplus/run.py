@@ -29,7 +29,7 @@ from . import __version__, _registry
 from ._checkpoint import Checkpoint, encode_weights, load_checkpoint, read_weights, save_checkpoint, write_file
 from ._errors import UserError
 from ._seeds import derive
-from .batch_norm import split_batch_norm
+from .batch_norm import check_batch_size, split_batch_norm
 from .config import Config, Part, load_config, to_tables
 from .data.base import Source, split
 from .methods.base import Method
@@ -135,7 +135,9 @@ def _prepare(config: Config) -> Callable[..., nn.Module]:
     """Build all parts, so that bad input is answered before anything is written."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    return partial(fit, build_network(config, source, method), method, parts, config.train, seed=config.seed)
+    network = build_network(config, source, method)
+    check_batch_size(network, config.train.batch_size)
+    return partial(fit, network, method, parts, config.train, seed=config.seed)
 
 
 def _run(

@@ -14,9 +14,10 @@ from torch.utils._pytree import tree_map
 
 from ._checkpoint import Checkpoint
 from ._engine import Engine
-from ._errors import RunFailed, UserError
+from ._errors import RunFailed
+from ._network import memory_layout
 from ._seeds import derive, generator_for
-from .batch_norm import has_batch_norm, recalibrate
+from .batch_norm import recalibrate
 from .config import Train
 from .data.base import Batch, Images, Split, epoch_batches, index_batches
 from .methods.base import Method, Objective
@@ -102,6 +103,7 @@ class Session:
     settings: Train
     seed: int
     engine: Engine
+    layout: torch.memory_format
     optimizers: Mapping[str, Optimizer]
     peaks: Mapping[str, list[float]]
     """Peak learning rate of each optimiser's groups."""
@@ -120,8 +122,8 @@ class Session:
 
     def on_device(self, images: Images) -> tuple[Tensor, Tensor]:
         """Float images in the run's layout, and labels."""
-        layout = torch.channels_last if self.settings.channels_last else torch.contiguous_format
-        return images.floats().to(self.engine.device, memory_format=layout), images.labels.to(self.engine.device)
+        device = self.engine.device
+        return images.floats().to(device, memory_format=self.layout), images.labels.to(device)
 
 
 Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
@@ -181,12 +183,10 @@ def fit(
 
 def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
     """Put the model on its device and make its optimisers."""
-    if settings.batch_size == 1 and has_batch_norm(model):
-        raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; take 2 or more")
     engine = Engine(settings.precision)
     model.to(engine.device)
-    if settings.channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[reportCallIssue]
+    layout = memory_layout(model, settings.channels_last, engine.device)
+    model.to(memory_format=layout)  # type: ignore[reportCallIssue]
 
     def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
         s = settings
@@ -197,7 +197,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     averaged = None
     if settings.ema:
         averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
-    return Session(model, method, split, settings, seed, engine, optimizers, peaks, averaged, Progress())
+    return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
 
 
 def run_step(session: Session, indices: Tensor, step: int, steps: int) -> dict[str, Tensor]:
@@ -285,7 +285,7 @@ def _check_finite(goal: Objective) -> None:
         return
     bad = next((name for name, part in goal.parts.items() if not bool(torch.isfinite(part))), "total")
     raise FloatingPointError(
-        f"the {bad} loss is {float(goal.parts.get(bad, goal.loss))}; try a lower train.lr (or "
+        f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; try a lower train.lr (or "
         "method.diffusion_lr), train.warmup=1 or train.clip_norm=1; the last checkpoint is from before this step"
     )
 

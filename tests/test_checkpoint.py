@@ -1,0 +1,103 @@
+"""Checkpoint files: whole or not at all, damage recognised, nothing unpickled."""
+
+import os
+import pickle
+import resource
+
+import pytest
+import torch
+
+from pdeplus._checkpoint import Checkpoint, load_checkpoint, read_weights, save_checkpoint, write_file
+from pdeplus._errors import UserError
+
+
+def make(value: float) -> Checkpoint:
+    return Checkpoint({"w": torch.full((1000,), value)}, {"epoch": int(value), "momentum": [torch.tensor([value])]})
+
+
+def damage(path, offset=-3):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_round_trip_keeps_the_newest_two(tmp_path):
+    for step in (1, 2, 30):
+        save_checkpoint(tmp_path, step, make(step))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["000000002", "000000030"]
+    loaded = load_checkpoint(tmp_path)
+    assert torch.equal(loaded.weights["w"], torch.full((1000,), 30.0))
+    assert loaded.state == {"epoch": 30, "momentum": [torch.tensor([30.0])]}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.pt", "manifest.json"])
+@pytest.mark.parametrize("how", [damage, lambda p: p.unlink(), lambda p: p.write_bytes(p.read_bytes()[:20])])
+def test_damage_is_recognised_and_the_one_before_used(tmp_path, name, how):
+    save_checkpoint(tmp_path, 1, make(1))
+    save_checkpoint(tmp_path, 2, make(2))
+    how(tmp_path / "000000002" / name)
+    with pytest.warns(UserWarning, match="000000002 is damaged.*using the one before"):
+        assert load_checkpoint(tmp_path).state["epoch"] == 1
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    assert load_checkpoint(tmp_path) is None
+    assert load_checkpoint(tmp_path / "missing") is None
+
+
+def test_a_half_written_checkpoint_is_never_read(tmp_path):
+    save_checkpoint(tmp_path, 1, make(1))
+    (tmp_path / "000000002.tmp").mkdir()
+    (tmp_path / "000000002.tmp" / "weights.safetensors").write_bytes(b"half")
+    assert load_checkpoint(tmp_path).state["epoch"] == 1
+    save_checkpoint(tmp_path, 2, make(2))
+    assert load_checkpoint(tmp_path).state["epoch"] == 2
+
+
+def test_a_hostile_state_file_is_not_unpickled(tmp_path):
+    import hashlib
+    import json
+
+    class Hostile:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path}/owned",))
+
+    save_checkpoint(tmp_path, 1, make(1))
+    save_checkpoint(tmp_path, 2, make(2))
+    folder = tmp_path / "000000002"
+    (folder / "state.pt").write_bytes(pickle.dumps(Hostile(), protocol=2))
+    hashes = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in ("weights.safetensors", "state.pt")}
+    (folder / "manifest.json").write_text(json.dumps(hashes))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert load_checkpoint(tmp_path).state["epoch"] == 1
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.fixture
+def no_large_files():
+    """As on a full disk, writing more than 2,000 bytes to a file fails with an OSError of the system."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, no_large_files):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**9, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    save_checkpoint(tmp_path, 1, make(1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with pytest.raises(UserError, match="the one before it is intact"):
+        save_checkpoint(tmp_path, 2, make(2))
+    assert [p.name for p in tmp_path.iterdir()] == ["000000001"]
+    assert load_checkpoint(tmp_path).state["epoch"] == 1
+    target = tmp_path / "metrics.jsonl"
+    target.write_text("old")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_file(target, b"x" * 5000)
+    assert target.read_text() == "old"
+
+
+def test_unreadable_weights_are_named(tmp_path):
+    (tmp_path / "w.safetensors").write_bytes(b"not weights")
+    with pytest.raises(UserError, match="w.safetensors cannot be read as weights"):
+        read_weights(tmp_path / "w.safetensors")
