@@ -13,7 +13,12 @@ Command = Callable[[argparse.Namespace], None]
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 done, 2 a user's error in one line, 1 a failure, 130 interrupted."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if any("=" not in word or word.startswith("-") for word in rest) or (rest and not hasattr(options, "overrides")):
+        parser.error(f"{' '.join(rest)} is not understood")
+    if rest:  # KEY=VALUE behind an option, where argparse does not look for it
+        options.overrides.extend(rest)
     command: Command = options.command
     try:
         command(options)
@@ -33,8 +38,15 @@ def _leave(code: int, message: str) -> NoReturn:
     sys.exit(code)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers a mistake in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        _leave(2, f"{message}; see: {self.prog} --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pdeplus",
         description="Train image classifiers that hold up under distribution shift.",
         epilog="example: pdeplus demo",

@@ -1,0 +1,71 @@
+"""README's commands and code, and the examples, run as they stand."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
+SHELL = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```bash\n(.*?)```", README, re.S)
+    for line in block.splitlines()
+]
+COMMANDS = [line for line in SHELL if line.startswith("pdeplus ")]
+SMALLER = ["model.width=2", "data.size=8", "train.limit=80"]
+
+
+def run(command, cwd):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python(code, tmp_path):
+    run([sys.executable, "-W", "ignore", "-c", code], tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command, tmp_path):
+    words = command.split()[1:]
+    extra = SMALLER if words[0] == "train" else []
+    run([sys.executable, "-m", "pdeplus", *words, *extra], tmp_path)
+
+
+def test_make_targets_of_the_readme_exist_and_ci_calls_the_test_command():
+    targets = [line for line in SHELL if line.startswith("make ")]
+    assert targets == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    for target in targets:
+        assert re.search(rf"^{target.split()[1]}:", makefile, re.M)
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
+    for tool in ("ruff check", "ruff format --check", "pyright", "pytest"):
+        assert f"$(BIN)/{tool}" in makefile
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_example_wrap_your_model(tmp_path):
+    shown = run([sys.executable, str(ROOT / "examples" / "wrap_your_model.py")], tmp_path)
+    assert float(shown.split()[1].rstrip(",")) > 0.9
+
+
+def test_example_write_a_method(tmp_path):
+    words = ["train", "demo", "method.name=examples.write_a_method", "method.noise=0.2", *SMALLER, "train.epochs=1"]
+    run([sys.executable, "-m", "pdeplus", *words, "--out", str(tmp_path / "run")], ROOT)
+
+
+def test_benchmarks_run(tmp_path):
+    small = ["--rounds", "1", "--width", "8", "--batch", "2"]
+    shown = run([sys.executable, str(ROOT / "benchmarks" / "training_step.py"), *small], tmp_path)
+    assert "fused" in shown
+    assert "× bare" in run([sys.executable, str(ROOT / "benchmarks" / "inference.py"), *small], tmp_path)
