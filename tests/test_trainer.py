@@ -148,3 +148,13 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
 def test_opening_something_that_is_no_run(tmp_path):
     with pytest.raises(UserError, match="is not a run folder"):
         Run.load(tmp_path)
+
+
+def test_tensorboard_receives_every_metric_where_it_is_installed(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = pp.train(quick(), tmp_path / "run")
+    board = events.EventAccumulator(str(run.path / "tensorboard"))
+    board.Reload()
+    assert set(board.Tags()["scalars"]) == set(run.metrics[0])
+    shown = [event.value for event in board.Scalars("loss/coverage")]
+    assert shown == pytest.approx([record["loss/coverage"] for record in run.metrics], rel=1e-5)

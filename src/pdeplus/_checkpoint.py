@@ -53,9 +53,8 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
         _sync_folder(folder)
     except OSError as error:
         _remove(temporary)
-        raise UserError(
-            f"checkpoint {final}: {error.strerror}; the one before it is intact, resume from there"
-        ) from error
+        way_out = f"make room, then: pdeplus train --resume {folder.parent}"
+        raise UserError(f"checkpoint {final}: {error.strerror}; the one before it is intact; {way_out}") from error
     for old in _steps(folder)[:-KEEP]:
         _remove(old)
 

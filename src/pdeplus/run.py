@@ -99,7 +99,11 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be made: {error.strerror}") from error
-    write_file(folder / "config.toml", tomli_w.dumps(to_tables(config)).encode())
+    try:
+        write_file(folder / "config.toml", tomli_w.dumps(to_tables(config)).encode())
+    except UserError:
+        folder.rmdir()
+        raise
     return _run(session, folder, None, watch)
 
 
