@@ -14,7 +14,7 @@ test: lint  ## style, types and tests
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -14,11 +14,18 @@ def test_overrides_win_over_preset_and_preset_over_defaults(tmp_path):
     base = tmp_path / "base.toml"
     base.write_text("[train]\nepochs = 3\nlr = 0.2\n[model]\nname = 'plain_cnn'\nwidth = 6\n")
     top = tmp_path / "top.toml"
-    top.write_text(f"extends = '{base}'\n[train]\nlr = 0.3\n")
+    top.write_text("extends = 'base.toml'\n[train]\nlr = 0.3\n")
     config = pp.load_config(top, ["train.batch_size=7", "seed=4", "method.name=erm", "method.label_smoothing=0.1"])
     assert (config.train.epochs, config.train.lr, config.train.batch_size, config.seed) == (3, 0.3, 7, 4)
     assert (config.model.name, config.model.options, config.name) == ("plain_cnn", {"width": 6}, "top")
     assert (config.method.name, config.method.options) == ("erm", {"label_smoothing": 0.1})
+
+
+def test_only_one_level_of_extends(tmp_path):
+    for name, base in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.toml").write_text(f"extends = '{base}.toml'\n")
+    with pytest.raises(UserError, match="one level is the most"):
+        pp.load_config(tmp_path / "a.toml")
 
 
 def test_the_order_of_overrides_plays_no_part():

@@ -1,7 +1,8 @@
 """Small helpers for any network."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -29,6 +30,43 @@ def logits_of(output: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise UserError(f"the network returns {type(output).__name__}; a tensor or .logits is needed")
     return logits
+
+
+def find_modules(net: nn.Module, after: Sequence[str]) -> dict[str, nn.Module]:
+    """The named modules; an unknown name is answered with its neighbours."""
+    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
+    if isinstance(after, str) or not after:
+        raise UserError(f"after={after!r} must be a list of at least one module name")
+    for name in after:
+        if name not in modules or not name:
+            near = get_close_matches(name, modules, 5, 0.3) or [n for n in modules if n][:8]
+            raise UserError(f"after: the model has no module {name!r}; among its modules: {', '.join(near)}")
+    return {name: modules[name] for name in after}
+
+
+def output_shapes(
+    net: nn.Module, hosts: dict[str, nn.Module], example: Tensor | Mapping[str, Any]
+) -> dict[str, torch.Size]:
+    """Run the example once, in eval mode, and note the shape of each host's output."""
+    outputs: dict[str, Any] = {}
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda module, args, output: outputs.__setitem__(name, output)
+
+    handles = [host.register_forward_hook(note(name)) for name, host in hosts.items()]
+    try:
+        with torch.no_grad(), evaluating(net):
+            net(**example) if isinstance(example, Mapping) else net(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name in hosts:
+        if name not in outputs:
+            raise UserError(f"after: module {name!r} was not called for the example")
+        if not isinstance(outputs[name], Tensor):
+            kind = type(outputs[name]).__name__
+            raise UserError(f"after: module {name!r} returns a {kind}, not a tensor; name a module within it")
+    return {name: output.shape for name, output in outputs.items()}
 
 
 def memory_layout(net: nn.Module, channels_last: bool, device: torch.device) -> torch.memory_format:

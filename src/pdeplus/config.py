@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ._errors import UserError
-from ._registry import check_options, resolved, unknown
+from ._registry import check_options, find, resolved, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +126,6 @@ def to_tables(config: Config) -> dict[str, Any]:
 
 
 def _part(key: str, value: Any) -> Part:
-    from ._registry import find
-
     options = dict(_table(key, value))
     name = options.pop("name", None) or cast(Part, getattr(Config(), key)).name
     if not isinstance(name, str):
@@ -144,7 +142,7 @@ def _table(key: str, value: Any) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], value)
 
 
-def _read(preset: str | Path) -> dict[str, Any]:
+def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     """A preset's tables, laid over those of the one it extends."""
     path = Path(preset)
     if path.suffix == ".toml":
@@ -161,7 +159,12 @@ def _read(preset: str | Path) -> dict[str, Any]:
         raise UserError(f"preset {preset}: {error}") from error
     base = tables.pop("extends", None)
     tables.setdefault("name", name)
-    return tables if base is None else _merge(_read(base), tables)
+    if base is None:
+        return tables
+    beside = path.parent / str(base)  # a file's `extends` is relative to the file
+    if extended:
+        raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
+    return _merge(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
 
 
 def _insert(tables: dict[str, Any], override: str) -> None:

@@ -8,10 +8,9 @@ all state, so that copies, threads, torch.compile and torch.export see plain mod
 import copy
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, final
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._errors import UserError
-from ._network import evaluating, logits_of
+from ._network import evaluating, find_modules, logits_of, output_shapes
 from .functional import Prior, diffuse
 
 Block = Literal["paper", "light"]
@@ -211,8 +210,8 @@ def add_diffusion(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
-    hosts = _find(net, after)
-    shapes = _output_shapes(net, hosts, example)
+    hosts = find_modules(net, after)
+    shapes = output_shapes(net, hosts, example)
     first = next(iter(net.parameters()), None)
     blocks = ADDBlocks()
     for name, host in hosts.items():
@@ -293,42 +292,6 @@ def predict(
             total = total.to(logits) + (logits.softmax(-1) if average == "probabilities" else logits)
     mean = total / samples
     return mean if average == "probabilities" else mean.softmax(-1)
-
-
-def _find(net: nn.Module, after: Sequence[str]) -> dict[str, nn.Module]:
-    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
-    if isinstance(after, str) or not after:
-        raise UserError(f"after={after!r} must be a list of at least one module name")
-    for name in after:
-        if name not in modules or not name:
-            near = get_close_matches(name, modules, 5, 0.3) or [n for n in modules if n][:8]
-            raise UserError(f"after: the model has no module {name!r}; among its modules: {', '.join(near)}")
-    return {name: modules[name] for name in after}
-
-
-def _output_shapes(
-    net: nn.Module, hosts: dict[str, nn.Module], example: Tensor | Mapping[str, Any]
-) -> dict[str, torch.Size]:
-    """Run the example once, in eval mode, and note the shape of each host's output."""
-    outputs: dict[str, Any] = {}
-
-    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda module, args, output: outputs.__setitem__(name, output)
-
-    handles = [host.register_forward_hook(note(name)) for name, host in hosts.items()]
-    try:
-        with torch.no_grad(), evaluating(net):
-            net(**example) if isinstance(example, Mapping) else net(example)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for name in hosts:
-        if name not in outputs:
-            raise UserError(f"after: module {name!r} was not called for the example")
-        if not isinstance(outputs[name], Tensor):
-            kind = type(outputs[name]).__name__
-            raise UserError(f"after: module {name!r} returns a {kind}, not a tensor; name a module within it")
-    return {name: output.shape for name, output in outputs.items()}
 
 
 def _body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
