@@ -138,7 +138,7 @@ def _show_bars(row: Any, scores: dict[str, dict[str, float]]) -> None:
         axis.bar_label(bars, fmt="%.0f", fontsize=8)
     axis.set_xticks(range(len(SHIFTS) + 1), ["clean", *SHIFTS])
     axis.set(ylabel="test accuracy, %", ylim=(0, 108))
-    axis.legend(loc="lower left", ncols=2)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(scores), frameon=False)
 
 
 def _show_training(row: Any, runs: dict[str, Run]) -> None:
