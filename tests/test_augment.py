@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 
 import pdeplus as pp
 from pdeplus import _registry
@@ -44,6 +44,10 @@ def test_contract(name, channels, images):
         (ops.equalize, lambda im: ImageOps.equalize(im), 0.0),
         (ops.posterize, lambda im: ImageOps.posterize(im, 2), 5.0),
         (ops.solarize, lambda im: ImageOps.solarize(im, 128), 5.0),
+        (ops.color, lambda im: ImageEnhance.Color(im).enhance(1.54), 8.0),
+        (ops.contrast, lambda im: ImageEnhance.Contrast(im).enhance(0.46), 2.0),
+        (ops.brightness, lambda im: ImageEnhance.Brightness(im).enhance(0.46), 2.0),
+        (ops.sharpness, lambda im: ImageEnhance.Sharpness(im).enhance(1.54), 8.0),
     ],
 )
 def test_tone_operations_agree_with_pillow(operation, pillow, level, images):
@@ -62,6 +66,8 @@ def test_affine_by_hand():
     assert moved[0, 0, 1, 2].item() == pytest.approx(100, abs=1e-3)
     identity = ops.affine(x, ops.rotation(torch.tensor([0.0]), size=5))
     assert torch.allclose(identity, x, atol=1e-4)
+    sheared = ops.affine(x, ops.shear_x(torch.tensor([100 / 3]), size=5))  # x reads x + y: row 1 is y = -1
+    assert sheared[0, 0, 1, 4].item() == pytest.approx(100, abs=1e-3)
     quarter = ops.affine(x, ops.rotation(torch.tensor([30.0]), size=5))  # 3 × 30 degrees
     assert quarter[0, 0].flatten().argmax().item() in (1 * 5 + 1, 3 * 5 + 3)
     assert quarter.sum().item() == pytest.approx(100, rel=1e-3)

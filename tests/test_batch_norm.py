@@ -36,6 +36,13 @@ def test_split_network_computes_what_the_original_does(net, x):
     assert split.train()(x).allclose(net.train()(x))
 
 
+def test_split_keeps_an_add_block_behind_a_batch_norm(net, x):
+    changed = split_batch_norm(pp.add_diffusion(net, ["layer1.0.bn2"], x))
+    with pp.diffusion(changed) as trace:
+        changed(x)
+    assert trace.names == ["layer1.0.bn2"]
+
+
 def test_recalibrated_statistics_are_the_average_over_the_batches():
     norm = nn.BatchNorm1d(3)
     net = nn.Sequential(norm).train()
@@ -58,5 +65,7 @@ def test_recalibration_leaves_add_blocks_alone(net, x):
 def test_a_batch_of_one_is_refused_only_where_it_matters(net):
     with pytest.raises(UserError, match="train.batch_size=1"):
         check_batch_size(net, 1)
+    with pytest.raises(UserError, match="train.batch_size=1"):
+        check_batch_size(split_batch_norm(copy.deepcopy(net)), 1)
     check_batch_size(net, 2)
     check_batch_size(nn.Linear(2, 2), 1)

@@ -36,8 +36,21 @@ def test_damage_is_recognised_and_the_one_before_used(tmp_path, name, how):
     save_checkpoint(tmp_path, 1, make(1))
     save_checkpoint(tmp_path, 2, make(2))
     how(tmp_path / "000000002" / name)
-    with pytest.warns(UserWarning, match="000000002 is damaged.*using the one before"):
+    with pytest.warns(UserWarning, match="000000002 is damaged.*trying the one before"):
         assert load_checkpoint(tmp_path).state["epoch"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint .* is damaged")
+def test_a_new_checkpoint_outlives_damaged_later_ones(tmp_path):
+    for step in (10, 20):
+        save_checkpoint(tmp_path, step, make(step))
+        damage(tmp_path / f"{step:09d}" / "state.pt")
+    (tmp_path / "000000015.tmp").mkdir()
+    with pytest.warns(UserWarning, match="no checkpoint in .* is whole: starting over"):
+        assert load_checkpoint(tmp_path) is None
+    save_checkpoint(tmp_path, 5, make(5))
+    assert [p.name for p in tmp_path.iterdir()] == ["000000005"]
+    assert load_checkpoint(tmp_path).state["epoch"] == 5
 
 
 def test_no_checkpoint_at_all(tmp_path):

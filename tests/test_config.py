@@ -36,6 +36,19 @@ def test_the_order_of_overrides_plays_no_part():
     assert config.method.options == {"augmentor": {"name": "augmix", "width": 4}}
 
 
+def test_a_nested_option_alone_belongs_to_the_default_part():
+    config = pp.load_config("demo", ["method.augmentor.severity=5"])
+    assert to_tables(config)["method"]["augmentor"] == {
+        "name": "augmix", "severity": 5.0, "width": 3, "depth": 0, "operations": 9,
+    }  # fmt: skip
+
+
+def test_naming_the_part_that_is_there_already_keeps_its_options(tmp_path):
+    preset = tmp_path / "mine.toml"
+    preset.write_text("[method]\nsamples = 5\n")
+    assert pp.load_config(preset, ["method.name=pde_plus"]).method.options == {"samples": 5}
+
+
 def test_another_name_drops_the_options_of_the_one_beneath():
     config = pp.load_config("authors", ["method.name=erm"])
     assert config.method.options == {}
@@ -68,7 +81,13 @@ def test_resolved_config_reads_back_as_itself(preset):
         ("demo", ["method.name=pdeplus"], "methods: 'pdeplus' is not known; did you mean 'pde_plus'"),
         ("demo", ["method.schedule=fast"], "method.schedule='fast' must be one of 'fused'"),
         ("demo", ["method.augmentor=augmax"], "augment: 'augmax' is not known; did you mean 'augmix'"),
-        ("demo", ["method.augmentor.strength=3"], "method.augmentor=.*needs a name"),
+        ("demo", ["method.augmentor.strength=3"], "method.augmentor.strength=3: the key is not known"),
+        ("demo", ["method.augmentor.severity=11"], "severity=11.0 must lie between"),
+        ("demo", ["method.name=.foo"], "methods: '.foo' is not known"),
+        ("demo", ["method.name=0"], "method.name=0 must be a text"),
+        ("demo", ["train.epochs=0"], "train.epochs=0 must be above 0"),
+        ("demo", ["train.lr=nan"], "train.lr=nan must be above 0"),
+        ("demo", ["train.nesterov=true", "train.momentum=0"], "train.nesterov=true needs"),
         ("demo", ["model.name=resnet19"], "models: 'resnet19' is not known.*resnet18"),
         ("demo", ["model.classes=3"], "model.classes=3: the key is not known"),
         ("demo", ["data.name=my.missing_module"], "'my.missing_module' cannot be imported"),

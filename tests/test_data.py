@@ -55,6 +55,7 @@ def test_split_is_stratified_seeded_and_disjoint():
     train, held = set(parts.train.images.flatten().tolist()), set(parts.validation.images.flatten().tolist())
     assert not train & held
     assert train | held == set(range(1000))
+    assert parts.train.labels[:50].unique().numel() == 7  # shuffled, not sorted by class
     counts = torch.bincount(parts.validation.labels)
     assert counts.min() >= 28
     assert counts.max() <= 29

@@ -216,6 +216,35 @@ def test_copies_pickles_and_threads_are_independent(net, x):
     assert trace.scales[0].min() > 8  # the copy's hook leads to the copy's block
 
 
+def test_predict_without_samples_is_plain_even_inside_an_open_context(net, x):
+    changed = pp.add_diffusion(net, STAGES, x)
+    with pp.diffusion(changed) as trace:
+        assert torch.equal(pp.predict(changed, x, samples=0), net(x).softmax(-1))
+        assert trace.names == []
+        changed(x)
+    assert trace.names == STAGES
+
+
+def test_threads_may_predict_with_a_network_in_train_mode(net, x):
+    changed = pp.add_diffusion(net, STAGES, x).train()
+    statistics = changed.bn1.running_mean.clone()
+    expected, wrong = net(x).softmax(-1), []
+
+    def work():
+        for _ in range(20):
+            if not torch.allclose(pp.predict(changed, x, samples=0), expected, atol=1e-6):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert torch.equal(changed.bn1.running_mean, statistics)
+    assert all(module.training for module in changed.modules())
+
+
 def test_compile_needs_no_graph_break_and_no_recompilation(net, x):
     from torch._dynamo.testing import CompileCounter
 
@@ -295,5 +324,10 @@ def test_bad_outputs_are_refused(net, x):
         pp.add_diffusion(changed, ["layer2"], x)
     with pytest.raises(UserError, match="samples=-1"):
         pp.predict(changed, x, samples=-1)
+    for option, value in (("head", "sofplus"), ("block", "ligth"), ("prior", "cauchy")):
+        with pytest.raises(UserError, match=f"{option}='{value}' is not known; choose from"):
+            pp.add_diffusion(net, ["layer1"], x, **{option: value})
+    with pytest.raises(UserError, match="average='logitz'"):
+        pp.predict(changed, x, average="logitz")
     with pytest.raises(UserError, match="initial_scale=0.0001"):
         pp.add_diffusion(net, ["layer1"], x, initial_scale=1e-4)

@@ -55,17 +55,22 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
         _remove(temporary)
         way_out = f"make room, then: pdeplus train --resume {folder.parent}"
         raise UserError(f"checkpoint {final}: {error.strerror}; the one before it is intact; {way_out}") from error
-    for old in _steps(folder)[:-KEEP]:
-        _remove(old)
+    older = [path for path in _steps(folder) if path.name < final.name]
+    for path in folder.iterdir():  # what a killed process or a damaged later checkpoint left, and the too old
+        if path != final and path not in older[-(KEEP - 1) :]:
+            _remove(path)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole; warns of each damaged one it passes over."""
-    for path in reversed(_steps(folder)):
+    steps = _steps(folder)
+    for path in reversed(steps):
         try:
             return _load(path)
         except Exception as error:
-            warnings.warn(f"checkpoint {path} is damaged ({error}); using the one before it", stacklevel=2)
+            warnings.warn(f"checkpoint {path} is damaged ({error}); trying the one before it", stacklevel=2)
+    if steps:
+        warnings.warn(f"no checkpoint in {folder} is whole: starting over", stacklevel=2)
     return None
 
 

@@ -1,5 +1,6 @@
 """The one place that knows Hugging Face accelerate: device, mixed precision, backward, clipping."""
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast, final
@@ -7,6 +8,8 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from ._errors import UserError
 
 
 @final
@@ -18,6 +21,8 @@ class Engine:
         from accelerate.state import AcceleratorState
 
         AcceleratorState._reset_state()  # type: ignore[reportPrivateUsage]  # else the first run's precision stays
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError("training in several processes is not supported yet; start one process")
         self._accelerator: Any = Accelerator(mixed_precision="no" if precision == "fp32" else precision)
 
     @property

@@ -1,5 +1,7 @@
 """The errors that the command line answers in one line, without a traceback."""
 
+from typing import Any, get_args
+
 
 class UserError(ValueError):
     """Something the user can put right (exit code 2); the message names the value and the way out."""
@@ -7,3 +9,9 @@ class UserError(ValueError):
 
 class RunFailed(RuntimeError):
     """A run that could not go on (exit code 1); the message says where it stopped and what to try."""
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse a value that is not among those of a Literal."""
+    if value not in get_args(choices):
+        raise UserError(f"{name}={value!r} is not known; choose from {', '.join(map(str, get_args(choices)))}")

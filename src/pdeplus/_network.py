@@ -1,5 +1,6 @@
 """Small helpers for any network."""
 
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -10,18 +11,29 @@ from torch import Tensor, nn
 
 from ._errors import UserError
 
+_lock = threading.Lock()
+_evaluating: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
+"""Networks some thread is evaluating: how many contexts are open, and which modules to put back."""
+
 
 @contextmanager
 def evaluating(net: nn.Module) -> Generator[None]:
-    """Eval mode within; afterwards each module is in the mode it was in."""
-    training = [module for module in net.modules() if module.training]
-    for module in training:
-        module.training = False
+    """Eval mode within; when the last of a network's contexts closes, each module is in its old mode."""
+    with _lock:
+        open_contexts, training = _evaluating.get(net, (0, [m for m in net.modules() if m.training]))
+        _evaluating[net] = open_contexts + 1, training
+        for module in training:
+            module.training = False
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        with _lock:
+            open_contexts, training = _evaluating.pop(net)
+            if open_contexts > 1:
+                _evaluating[net] = open_contexts - 1, training
+            else:
+                for module in training:
+                    module.training = True
 
 
 def logits_of(output: Any) -> Tensor:

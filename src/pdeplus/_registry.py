@@ -31,7 +31,7 @@ def names(family: str) -> list[str]:
 
 def find(family: str, name: str) -> Target:
     """The class or builder behind a name; an unknown name is answered with the known ones."""
-    if "." not in name and name not in names(family):
+    if name.startswith(".") or ("." not in name and name not in names(family)):
         raise unknown(f"{family}: {name!r}", name, names(family))
     try:
         if "." in name and os.getcwd() not in sys.path:
@@ -66,7 +66,8 @@ def check_options(
     for key, value in options.items():
         if key not in known:
             raise unknown(f"{where}.{key}={value!r}: the key", key, known)
-        checked[key] = check_value(f"{where}.{key}", value, known[key])
+        default = inspect.signature(target).parameters[key].default
+        checked[key] = check_value(f"{where}.{key}", value, known[key], default)
     return checked
 
 
@@ -79,9 +80,11 @@ def option_types(target: Target, hidden: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolved(family: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with every default filled in, as plain values."""
-    parameters = inspect.signature(find(family, name)).parameters
+    target = find(family, name)
+    parameters = inspect.signature(target).parameters
     defaults = {k: p.default for k, p in parameters.items() if p.default is not inspect.Parameter.empty}
-    return {key: plain(value) for key, value in (defaults | dict(options)).items()}
+    values = defaults | check_options(target, options, where=family.rstrip("s"))
+    return {key: plain(value) for key, value in values.items() if value is not None}
 
 
 def plain(value: Any) -> Any:
@@ -95,12 +98,15 @@ def plain(value: Any) -> Any:
     return list(cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
 
 
-def check_value(key: str, value: Any, hint: Any) -> Any:
-    """`value` as the type `hint` declares, or one line that says what was expected."""
+def check_value(key: str, value: Any, hint: Any, default: Any = None) -> Any:
+    """`value` as the type `hint` declares, or one line that says what was expected.
+
+    A table for a nested part that has no name is one for the default's part.
+    """
     family = getattr(hint, "family", None)
     if family and isinstance(value, str | Mapping):
         options = {"name": value} if isinstance(value, str) else dict(cast(Mapping[str, Any], value))
-        name = options.pop("name", None)
+        name = options.pop("name", plain(default)["name"] if is_dataclass(default) else None)
         if not isinstance(name, str):
             raise UserError(f"{key}={value!r} needs a name; known: {', '.join(names(family))}")
         target = find(family, name)
@@ -138,6 +144,8 @@ def _convert(value: Any, hint: Any) -> tuple[bool, Any]:
             return False, value
         items = [_convert(item, arguments[0]) for item in cast(list[Any], value)]
         return all(ok for ok, _ in items), tuple(item for _, item in items)
+    if origin is not None:
+        return isinstance(value, origin), value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return True, float(value)
     if hint is int and isinstance(value, bool):

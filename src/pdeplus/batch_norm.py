@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # type: ignore[reportPrivateU
 
 from ._errors import UserError
 from ._network import evaluating
-from .diffusion import ADDBlock, session_of
+from .diffusion import ADDBlock, no_diffusion, session_of
 
 BatchNormPolicy = Literal["shared", "split", "recalibrate"]
 
@@ -32,7 +32,12 @@ class SplitBatchNorm(nn.Module):
         super().__init__()
         if norm.running_mean is None or norm.running_var is None:
             raise UserError("train.batch_norm=split needs BatchNorm layers that track running statistics")
-        self.weight, self.bias, self.eps, self.momentum = norm.weight, norm.bias, norm.eps, norm.momentum or 0.1
+        self.weight, self.bias, self.eps, self.momentum = (
+            norm.weight,
+            norm.bias,
+            norm.eps,
+            0.1 if norm.momentum is None else norm.momentum,
+        )
         self.running_mean: Tensor
         self.running_var: Tensor
         self.diffused_mean: Tensor
@@ -42,6 +47,7 @@ class SplitBatchNorm(nn.Module):
         self.register_buffer("diffused_mean", norm.running_mean.clone())
         self.register_buffer("diffused_var", norm.running_var.clone())
         self.train(norm.training)
+        self._forward_hooks.update(norm._forward_hooks)  # an ADD block may hang behind it
 
     def forward(self, h: Tensor) -> Tensor:
         session = session_of(self)
@@ -70,7 +76,7 @@ def recalibrate(net: nn.Module, batches: Iterable[Tensor]) -> None:
     norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     norms = [m for m in norms if id(m) not in _ids_within_add_blocks(net)]
     momenta = [norm.momentum for norm in norms]
-    with evaluating(net):
+    with evaluating(net), no_diffusion(net):
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # a cumulative average
@@ -86,7 +92,7 @@ def recalibrate(net: nn.Module, batches: Iterable[Tensor]) -> None:
 
 def check_batch_size(net: nn.Module, batch_size: int) -> None:
     """Refuse to normalise over a batch of one."""
-    if batch_size == 1 and any(isinstance(module, _BatchNorm) for module in net.modules()):
+    if batch_size == 1 and any(isinstance(module, _BatchNorm | SplitBatchNorm) for module in net.modules()):
         raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; take 2 or more")
 
 

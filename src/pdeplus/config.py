@@ -57,12 +57,14 @@ class Train:
     """Time between checkpoints within an epoch; there is always one at its end."""
 
     def __post_init__(self) -> None:
-        positive = ("batch_size", "lr")
+        positive = ("epochs", "batch_size", "lr")
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and (value < 0 or (name in positive and value == 0)):
+            if isinstance(value, int | float) and not (value > 0 if name in positive else value >= 0):
                 raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} 0")
         if not 0 < self.validation < 1:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
+        if self.nesterov and not self.momentum:
+            raise UserError("train.nesterov=true needs train.momentum above 0")
         if self.ema >= 1:
             raise UserError(f"train.ema={self.ema} must be below 1")
 
@@ -90,7 +92,7 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
         _insert(together, override)
-    return from_tables(_merge(_read(preset), together))
+    return from_tables(_merge(_with_names(_read(preset)), together))
 
 
 def presets() -> dict[str, str]:
@@ -127,7 +129,7 @@ def to_tables(config: Config) -> dict[str, Any]:
 
 def _part(key: str, value: Any) -> Part:
     options = dict(_table(key, value))
-    name = options.pop("name", None) or cast(Part, getattr(Config(), key)).name
+    name = options.pop("name", cast(Part, getattr(Config(), key)).name)
     if not isinstance(name, str):
         raise UserError(f"{key}.name={name!r} must be a text")
     target = find(FAMILY_OF[key], name)
@@ -165,6 +167,15 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     if extended:
         raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
     return _merge(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
+
+
+def _with_names(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables with the default's name in each part that has none."""
+    for key in FAMILY_OF:
+        table = tables.setdefault(key, {})
+        if isinstance(table, dict):
+            cast(dict[str, Any], table).setdefault("name", cast(Part, getattr(Config(), key)).name)
+    return tables
 
 
 def _insert(tables: dict[str, Any], override: str) -> None:

@@ -112,7 +112,7 @@ def draw_figure(runs: dict[str, Run], scores: dict[str, dict[str, float]], path:
     from matplotlib import pyplot as plt
 
     figure = plt.figure(figsize=(10, 7), layout="constrained")
-    rows: Any = figure.subfigures(3, 1, height_ratios=[1, 1.6, 1.6])
+    rows: Any = figure.subfigures(3, 1, height_ratios=[0.7, 1.6, 1.6])
     _show_shifts(rows[0], next(iter(runs.values())).config)
     _show_bars(rows[1], scores)
     _show_training(rows[2], runs)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._errors import UserError
+from ._errors import UserError, check_choice
 from ._network import evaluating, find_modules, logits_of, output_shapes
 from .functional import Prior, diffuse
 
@@ -207,6 +207,8 @@ def add_diffusion(
             (σ near 0.8 for softplus, as large as the features).
         prior: family of the noise.
     """
+    for name, value, choices in (("block", block, Block), ("head", head, Head), ("prior", prior, Prior)):
+        check_choice(name, value, choices)
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
@@ -266,6 +268,17 @@ def diffusion(
         _open.sessions = before
 
 
+@contextmanager
+def no_diffusion(net: nn.Module) -> Generator[None]:
+    """Within this context `net` is plain in this thread, whatever context is open around it."""
+    mine, before = set(net.modules()), _open.sessions
+    _open.sessions = tuple(session for session in before if not session.members & mine)
+    try:
+        yield
+    finally:
+        _open.sessions = before
+
+
 @torch.no_grad()
 def predict(
     net: nn.Module,
@@ -282,9 +295,11 @@ def predict(
     """
     if samples < 0:
         raise UserError(f"samples={samples} must be 0 (no noise) or more")
+    check_choice("average", average, Average)
     with evaluating(net):
         if samples == 0:
-            return logits_of(net(x)).softmax(-1)
+            with no_diffusion(net):
+                return logits_of(net(x)).softmax(-1)
         total = torch.zeros(())
         for _ in range(samples):
             with diffusion(net, generator=generator):

@@ -1,17 +1,16 @@
 """Pure tensor mathematics of PDE+: the diffusion step and the coverage losses."""
 
 from collections.abc import Callable
-from typing import Literal, TypeVar, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ._errors import UserError
+from ._errors import check_choice
 
 Prior = Literal["gaussian", "laplace", "student_t"]
 """The family of the noise; `scale` is always the family's own scale parameter."""
 
-_T = TypeVar("_T")
 DEGREES_OF_FREEDOM = 4
 """Of the Student-t prior: heavy tails, yet a finite variance (2)."""
 
@@ -32,7 +31,8 @@ def diffuse(
         generator: source of the noise, on the device of `h`; torch's own where none is given.
         prior: family of the noise.
     """
-    noise = _lookup(_NOISE, prior)(h, generator)
+    check_choice("prior", prior, Prior)
+    noise = _NOISE[prior](h, generator)
     return torch.addcmul(h, scale, noise) if isinstance(scale, Tensor) else h + scale * noise
 
 
@@ -49,14 +49,8 @@ def coverage_nll(twin: Tensor, mean: Tensor, scale: Tensor, prior: Prior = "gaus
         scale: its scale, same shape, positive.
         prior: family of the noise.
     """
-    deviation = (twin - mean) / scale
-    return _lookup(_MEAN_ENERGY, prior)(deviation) + scale.log().mean()
-
-
-def _lookup(table: dict[str, _T], prior: str) -> _T:
-    if prior not in table:
-        raise UserError(f"prior={prior!r} is not known; choose from {', '.join(get_args(Prior))}")
-    return table[prior]
+    check_choice("prior", prior, Prior)
+    return _MEAN_ENERGY[prior]((twin - mean) / scale) + scale.log().mean()
 
 
 def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:

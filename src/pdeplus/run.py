@@ -34,7 +34,7 @@ from .config import Config, Part, load_config, to_tables
 from .data.base import Source, split
 from .methods.base import Method
 from .models.base import check_image_size
-from .trainer import Metrics, Progress, Watch, fit
+from .trainer import Metrics, Progress, Session, Watch, fit, open_session
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
         begun = (folder / "config.toml").exists()
         way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
-    session = _prepare(config)
+    session, text = _prepare(config), tomli_w.dumps(to_tables(config))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be made: {error.strerror}") from error
     try:
-        write_file(folder / "config.toml", tomli_w.dumps(to_tables(config)).encode())
+        write_file(folder / "config.toml", text.encode())
     except UserError:
         folder.rmdir()
         raise
@@ -135,17 +135,17 @@ def build_network(config: Config, source: Source, method: Method) -> nn.Module:
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
 
 
-def _prepare(config: Config) -> Callable[..., nn.Module]:
+def _prepare(config: Config) -> Session:
     """Build all parts, so that bad input is answered before anything is written."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
     network = build_network(config, source, method)
     check_batch_size(network, config.train.batch_size)
-    return partial(fit, network, method, parts, config.train, seed=config.seed)
+    return open_session(network, method, parts, config.train, config.seed)
 
 
 def _run(
-    session: Callable[..., nn.Module],
+    session: Session,
     folder: Path,
     checkpoint: Checkpoint | None,
     watch: Watch | None,
@@ -164,7 +164,7 @@ def _run(
             show(progress.history[-1])
 
         save = partial(save_checkpoint, folder / "checkpoints")
-        network = session(resume=checkpoint, save=save, on_step=watch or _watch_nothing, on_epoch=on_epoch)
+        network = fit(session, resume=checkpoint, save=save, on_step=watch or _watch_nothing, on_epoch=on_epoch)
     write_file(folder / "model.safetensors", encode_weights(network.state_dict()))
     return Run(folder)
 

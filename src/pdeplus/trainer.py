@@ -24,6 +24,10 @@ from .methods.base import Method, Objective
 
 Metrics = dict[str, Any]
 RECALIBRATION_IMAGES = 2048
+WHAT_TO_TRY = (
+    "try a lower train.lr (or method.diffusion_lr), train.warmup=1 or train.clip_norm=1; "
+    "the last checkpoint is from before this"
+)
 
 
 def train_step(
@@ -84,8 +88,7 @@ class Progress:
         """Count one step in."""
         self.batch, self.images, self.seconds = self.batch + 1, self.images + images, self.seconds + seconds
         for name, value in logs.items():
-            zero = torch.zeros((), dtype=torch.float64, device=value.device)
-            self.totals[name] = self.totals.get(name, zero) + value.double() * images
+            self.totals[name] = self.totals.get(name, torch.zeros_like(value)) + value * images
 
     def close_epoch(self, record: Metrics) -> None:
         """File the epoch's record and start the next."""
@@ -131,36 +134,28 @@ Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
 
 
 def fit(
-    model: nn.Module,
-    method: Method,
-    split: Split,
-    settings: Train,
+    session: Session,
     *,
-    seed: int,
     resume: Checkpoint | None,
     save: Callable[[int, Checkpoint], None],
     on_step: Watch,
     on_epoch: Callable[[Progress, nn.Module], None],
 ) -> nn.Module:
-    """Train `model` by `method` and return the trained network (the average, if settings.ema).
+    """Train and return the trained network (the average, if settings.ema).
 
-    The result depends on the first five arguments alone: a run resumed from any of its checkpoints ends
+    The result depends on what the session was opened with alone: a run resumed from any of its checkpoints ends
     with the same bits. All randomness comes from (seed, position); torch's global state is put back.
 
     Args:
-        model: the prepared network.
-        method: gives each step's objectives and the optimisers.
-        split: training and validation images.
-        settings: the loop's settings.
-        seed: of the order, the augmentations and the noise.
+        session: freshly opened.
         resume: a checkpoint to go on from.
         save: takes a step number and a checkpoint, at each epoch's end and every checkpoint_seconds.
         on_step: called after each step.
         on_epoch: called after each epoch, before its checkpoint, with the progress and the network.
     """
-    session = open_session(model, method, split, settings, seed)
     if resume is not None:
         restore(resume, session)
+    settings = session.settings
     progress, per_epoch = session.progress, len(session.batches(0))
     with torch.random.fork_rng():
         saved_at = time.monotonic()
@@ -172,8 +167,10 @@ def fit(
                 logs = run_step(session, indices, step, settings.epochs * per_epoch)
                 on_step(step, settings.epochs * per_epoch, progress, logs)
                 if progress.batch < len(batches) and time.monotonic() - saved_at >= settings.checkpoint_seconds:
+                    check_weights(session)
                     save(step + 1, capture(session))
                     saved_at = time.monotonic()
+            check_weights(session)
             finish_epoch(session)
             on_epoch(progress, session.network)
             save(progress.epoch * per_epoch, capture(session))
@@ -182,7 +179,15 @@ def fit(
 
 
 def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
-    """Put the model on its device and make its optimisers."""
+    """Put the prepared model on its device and make its optimisers.
+
+    Args:
+        model: the prepared network.
+        method: gives each step's objectives and the optimisers.
+        split: training and validation images.
+        settings: the loop's settings.
+        seed: of the order, the augmentations and the noise.
+    """
     engine = Engine(settings.precision)
     model.to(engine.device)
     layout = memory_layout(model, settings.channels_last, engine.device)
@@ -224,12 +229,14 @@ def finish_epoch(session: Session) -> None:
     progress, train = session.progress, session.split.train
     size = max(session.settings.batch_size, 2)
     if session.settings.batch_norm == "recalibrate":
-        sample = index_batches(torch.arange(min(RECALIBRATION_IMAGES, len(train))), size)
+        sample = epoch_batches(min(RECALIBRATION_IMAGES, len(train)), batch_size=size, epoch=0, seed=session.seed)
         recalibrate(session.network, (session.on_device(train.take(part))[0] for part in sample))
     record: Metrics = {"epoch": progress.epoch + 1}
     record |= {f"lr/{name}": float(o.param_groups[0]["lr"]) for name, o in session.optimizers.items()}
     record |= {name: float(total) / progress.images for name, total in progress.totals.items()}
     record |= validate(session)
+    if not math.isfinite(record["validation/nll"]):
+        raise RunFailed(f"epoch {progress.epoch + 1}: the validation loss is not finite; {WHAT_TO_TRY}")
     record |= {"seconds": progress.seconds, "images_per_second": progress.images / max(progress.seconds, 1e-9)}
     progress.close_epoch(record)
 
@@ -242,7 +249,7 @@ def validate(session: Session) -> dict[str, float]:
         stream = generator_for(session.seed, "validate", i, device=x.device)
         probabilities = session.method.predict(session.network, x, stream)
         correct += float((probabilities.argmax(-1) == labels).sum())
-        nll -= float(probabilities.double().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
+        nll -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
     return {"validation/accuracy": correct / len(images), "validation/nll": nll / len(images)}
 
 
@@ -251,6 +258,13 @@ def learning_rate_factor(step: int, steps: int, warmup: int) -> float:
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
+
+
+def check_weights(session: Session) -> None:
+    """Refuse to save or validate weights that are not finite."""
+    for name, parameter in session.model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise RunFailed(f"epoch {session.progress.epoch + 1}: {name} is not finite; {WHAT_TO_TRY}")
 
 
 def set_learning_rates(optimizers: Mapping[str, Optimizer], peaks: Mapping[str, list[float]], factor: float) -> None:
@@ -284,10 +298,7 @@ def _check_finite(goal: Objective) -> None:
     if bool(torch.isfinite(goal.loss)):
         return
     bad = next((name for name, part in goal.parts.items() if not bool(torch.isfinite(part))), "total")
-    raise FloatingPointError(
-        f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; try a lower train.lr (or "
-        "method.diffusion_lr), train.warmup=1 or train.clip_norm=1; the last checkpoint is from before this step"
-    )
+    raise FloatingPointError(f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; {WHAT_TO_TRY}")
 
 
 def _to_cpu(value: Any) -> Any:

@@ -25,6 +25,9 @@ class AugMix(Augmentor):
     operations: Literal[9, 13] = 9
     """9, none of which is a test corruption, or 13 with colour, contrast, brightness and sharpness."""
 
+    def __post_init__(self) -> None:
+        _check(self.severity, self.width, self.depth)
+
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
 
@@ -48,10 +51,7 @@ def augmix(
         depth: operations in a chain; 0 draws 1, 2 or 3 for each chain.
         operations: 9, or 13 with the four that coincide with test corruptions.
     """
-    if not 0.1 <= severity <= 10:
-        raise UserError(f"severity={severity} must lie between 0.1 and 10")
-    if width < 1 or depth < 0:
-        raise UserError(f"width={width} must be at least 1 and depth={depth} at least 0")
+    _check(severity, width, depth)
     n = len(x)
     grey = x * 255
     chains = grey.repeat(width, 1, 1, 1)
@@ -59,11 +59,18 @@ def augmix(
     for d in range(int(depths.max()) if n else 0):
         chosen = (depths > d).nonzero().squeeze(1)
         chains[chosen] = _one_operation_each(chains[chosen], severity, operations, generator)
-    exponential = -torch.log1p(-uniform(width * n, 0, 1, x, generator)).view(width, n)
+    exponential = -torch.log1p(-uniform(width * n, 0, 1, x, generator)).clamp(max=-1e-9).view(width, n)
     weights = exponential / exponential.sum(0)
     mixture = (chains.view(width, n, *x.shape[1:]) * weights.view(width, n, 1, 1, 1)).sum(0)
     m = uniform(n, 0, 1, x, generator).view(n, 1, 1, 1)
     return (torch.lerp(grey, mixture, m) / 255).clamp(0, 1).to(x.dtype)
+
+
+def _check(severity: float, width: int, depth: int) -> None:
+    if not 0.1 <= severity <= 10:
+        raise UserError(f"severity={severity} must lie between 0.1 and 10")
+    if width < 1 or depth < 0:
+        raise UserError(f"width={width} must be at least 1 and depth={depth} at least 0")
 
 
 def _one_operation_each(x: Tensor, severity: float, operations: int, generator: torch.Generator | None) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._errors import UserError
 from .base import Augmentor, uniform
 
 
@@ -19,6 +20,10 @@ class CropFlip(Augmentor):
     """Greatest shift, in pixels."""
     flip: bool = True
     """Mirror each image with probability one half."""
+
+    def __post_init__(self) -> None:
+        if self.padding < 0:
+            raise UserError(f"padding={self.padding} must be at least 0")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -94,18 +94,19 @@ def split(source: Source, *, validation: float, limit: int, seed: int) -> Split:
 
 
 def _stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-    """Cut `order` in two; `fraction` of each class, at least one and not all, goes to the first part."""
+    """Cut `order` in two; `fraction` of each class, at least one and not all, goes to the first part.
+
+    Both parts keep the order.
+    """
     if fraction >= 1:
         return order, order[:0]
-    first, second = list[Tensor](), list[Tensor]()
+    chosen = torch.zeros(len(order), dtype=torch.bool)
     for label in range(int(labels.max()) + 1):
-        mine = order[labels[order] == label]
+        mine = (labels[order] == label).nonzero().squeeze(1)
         if len(mine) < 2:
             raise UserError(f"class {label} has {len(mine)} training images; a validation split needs 2 of each")
-        cut = min(max(round(len(mine) * fraction), 1), len(mine) - 1)
-        first.append(mine[:cut])
-        second.append(mine[cut:])
-    return torch.cat(first), torch.cat(second)
+        chosen[mine[: min(max(round(len(mine) * fraction), 1), len(mine) - 1)]] = True
+    return order[chosen], order[~chosen]
 
 
 def epoch_batches(n: int, *, batch_size: int, epoch: int, seed: int, reshuffle: bool = True) -> list[Tensor]:
@@ -123,3 +124,9 @@ def epoch_batches(n: int, *, batch_size: int, epoch: int, seed: int, reshuffle: 
 def index_batches(indices: Tensor, size: int) -> list[Tensor]:
     """Cut indices into batches of at most `size`, in order."""
     return [indices[start : start + size] for start in range(0, len(indices), size)]
+
+
+def check_least(name: str, value: int, least: int) -> None:
+    """Refuse an option's value below `least`."""
+    if value < least:
+        raise UserError(f"data.{name}={value} must be at least {least}")

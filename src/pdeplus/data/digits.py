@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from .._seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source
+from .base import Images, Source, check_least
 
 TEST_IMAGES = 500
 
@@ -27,6 +27,10 @@ class Digits(Source):
 
     classes = tuple("0123456789")
     transform = CropFlip(padding=2, flip=False)
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
+        check_least("channels", self.channels, 1)
 
     def train(self) -> Images:
         return self._part(slice(TEST_IMAGES, None))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .._seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source
+from .base import Images, Source, check_least
 
 Style = Literal["photo", "art", "cartoon", "sketch"]
 STYLES: tuple[Style, ...] = ("photo", "art", "cartoon", "sketch")
@@ -35,6 +35,11 @@ class Synthetic(Source):
 
     classes = ("circle", "square", "triangle", "cross", "star", "ring", "crescent")
     transform = CropFlip(padding=2, flip=True)
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
+        check_least("train_images", self.train_images, 2 * len(self.classes))
+        check_least("test_images", self.test_images, 1)
 
     def train(self) -> Images:
         return draw(self.style, self.train_images, self.size, generator_for(self.seed, "train", self.style))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .._errors import UserError
 from ..data.base import Batch
 
 BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -54,3 +55,9 @@ class Method(ABC):
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Fraction of rows whose largest logit is the label's."""
     return (logits.argmax(-1) == labels).float().mean()
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuse an option's value outside [low, high]."""
+    if not low <= value <= high:
+        raise UserError(f"method.{name}={value} must lie between {low:g} and {high:g}")

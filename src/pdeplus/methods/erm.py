@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from .._network import logits_of
 from ..data.base import Batch
 from ..diffusion import predict
-from .base import BuildOptimizer, Method, Objective, accuracy
+from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 
 @final
@@ -22,6 +22,9 @@ class ERM(Method):
 
     label_smoothing: float = 0.0
     """Of the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return model

@@ -5,6 +5,7 @@ objective trains φ so that N(h_l, σ_l) covers the features of an augmented vie
 originals and the augmentations, all diffused, trains everything.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
@@ -22,7 +23,7 @@ from ..data.base import Batch
 from ..diffusion import Average, Block, Head, Trace, add_blocks_of, add_diffusion, diffusion, predict
 from ..functional import Prior, coverage_nll
 from ..models.base import block_names, stage_names
-from .base import BuildOptimizer, Method, Objective, accuracy
+from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 LEAST_VARIANCE = 1e-6
 """Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
@@ -69,6 +70,9 @@ class PDEPlus(Method):
     """What those passes average."""
 
     def __post_init__(self) -> None:
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range("samples", self.samples, 0, math.inf)
+        check_range("diffusion_lr", self.diffusion_lr, 0, math.inf)
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
@@ -166,11 +170,12 @@ class PDEPlus(Method):
         return trace, twin
 
     def _views(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        original = batch.view()
-        if self.views == "original+augmented":
-            return original, self.augmentor(original, batch.generator)
-        first = self.augmentor(original, batch.generator)
-        return first, self.augmentor(batch.view(), batch.generator)
+        with torch.autocast(batch.images.device.type, enabled=False):  # images keep full precision
+            original = batch.view()
+            if self.views == "original+augmented":
+                return original, self.augmentor(original, batch.generator)
+            first = self.augmentor(original, batch.generator)
+            return first, self.augmentor(batch.view(), batch.generator)
 
     def _task_inputs(self, original: Tensor, similar: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if not self.mixture:
