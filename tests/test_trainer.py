@@ -51,6 +51,8 @@ def test_a_run_folder_holds_everything(tmp_path):
     model = run.model
     assert not model.training
     assert pp.predict(model, torch.rand(2, 3, 8, 8), samples=2).shape == (2, 10)
+    with pytest.raises(UserError, match="selection='best' is not known; choose from last, validation"):
+        run.network("best")
     assert run.network("validation").state_dict().keys() == model.state_dict().keys()
 
 

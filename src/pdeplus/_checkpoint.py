@@ -57,7 +57,8 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
         raise UserError(f"checkpoint {final}: {error.strerror}; the one before it is intact; {way_out}") from error
     older = [path for path in _steps(folder) if path.name < final.name]
     for path in folder.iterdir():  # what a killed process or a damaged later checkpoint left, and the too old
-        if path != final and path not in older[-(KEEP - 1) :]:
+        ours = path.name.removesuffix(".tmp").isdigit()
+        if ours and path != final and path not in older[-(KEEP - 1) :]:
             _remove(path)
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from . import __version__, _registry
 from ._checkpoint import Checkpoint, encode_weights, load_checkpoint, read_weights, save_checkpoint, write_file
-from ._errors import UserError
+from ._errors import UserError, check_choice
 from ._seeds import derive
 from .batch_norm import check_batch_size, split_batch_norm
 from .config import Config, Part, load_config, to_tables
@@ -35,6 +35,9 @@ from .data.base import Source, split
 from .methods.base import Method
 from .models.base import check_image_size
 from .trainer import Metrics, Progress, Session, Watch, fit, open_session
+
+Selection = Literal["last", "validation"]
+"""Which epoch's weights."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,9 @@ class Run:
         """The trained network after its last epoch, in eval mode."""
         return self.network("last")
 
-    def network(self, selection: Literal["last", "validation"]) -> nn.Module:
+    def network(self, selection: Selection) -> nn.Module:
         """The network of the last epoch, or of the epoch with the best validation accuracy."""
+        check_choice("selection", selection, Selection)
         name = "model.safetensors" if selection == "last" else "best.safetensors"
         if not (self.path / name).is_file():
             raise UserError(f"{self.path} has no {name} yet; finish it: pdeplus train --resume {self.path}")

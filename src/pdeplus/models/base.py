@@ -1,7 +1,5 @@
 """What a model file provides, and where ADD blocks go in it."""
 
-from typing import Protocol
-
 from torch import nn
 
 from .._errors import UserError
@@ -9,14 +7,8 @@ from .._errors import UserError
 SMALLEST_IMAGE = 8
 
 
-class StagedModel(Protocol):
-    """A network that names its stages; a stage is a Sequential of blocks."""
-
-    stages: tuple[str, ...]
-
-
 def stage_names(model: nn.Module) -> list[str]:
-    """Module names of the model's stages; refuses a model that names none."""
+    """Module names of the model's `stages`, each a Sequential of blocks; refuses a model that names none."""
     stages: tuple[str, ...] = getattr(model, "stages", ())
     if not stages:
         raise UserError(
