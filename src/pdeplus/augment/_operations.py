@@ -1,147 +1,113 @@
-"""Image operations on batches: float B×C×H×W in grey levels 0..255, one strength per image (B).
+"""The operations that AugMix, AutoAugment and RandAugment choose from, and how strengths become their values."""
 
-Tone operations follow Pillow's look-up tables; geometric ones are affine maps about the centre, sampled
-bilinearly, black outside.
-"""
-
-import math
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Operation = Callable[[Tensor, Tensor], Tensor]
-LEVELS = 10.0
-"""A strength of 10 is an operation's full range."""
+from ._chains import grouping
+from ._geometry import Interpolation, affine, rotation, shear, shift
+from ._tone import TONE, to_bytes
+
+SHIFTS = ("translate_x", "translate_y")
+MAPS = ("shear_x", "shear_y", "rotate")
+NAMES = (*SHIFTS, *MAPS, *TONE, "identity")
+"""An operation's number is its place here."""
+
+BLOCK = 2**18
+"""Numbers that a geometric operation works on at a time: more fall out of a processor's cache."""
 
 
-def autocontrast(x: Tensor, level: Tensor) -> Tensor:
-    """Stretch each channel to the full range; `level` plays no part."""
-    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
-    span = high - low
-    return torch.where(span > 0, ((x - low) * (255 / span.clamp(min=1e-6))).floor().clamp(0, 255), x)
+class Strength(NamedTuple):
+    """An operation's value at strength s in 0..1: start ± span · s."""
+
+    start: float = 0.0
+    span: float = 0.0
+    signed: bool = False
+    """Subtract instead of add with probability one half."""
+    whole: Literal["", "down", "nearest"] = ""
+    """Whether span · s is made a whole number, and how."""
 
 
-def equalize(x: Tensor, level: Tensor) -> Tensor:
-    """Flatten each channel's histogram; `level` plays no part."""
-    b, c, h, w = x.shape
-    grey = x.round().long().view(b * c, h * w)
-    histogram = torch.zeros(b * c, 256, dtype=torch.long, device=x.device)
-    histogram.scatter_add_(1, grey, torch.ones_like(grey))
-    last = histogram.gather(1, grey.amax(1, keepdim=True))
-    step = (h * w - last) // 255
-    below = histogram.cumsum(1) - histogram
-    table = ((below + step // 2) // step.clamp(min=1)).clamp(max=255)
-    table = torch.where(step > 0, table, torch.arange(256, device=x.device))
-    return table.gather(1, grey).view(b, c, h, w).to(x.dtype)
+def values_of(strengths: Mapping[str, Strength], which: Tensor, s: Tensor, sign: Tensor) -> Tensor:
+    """The values of the operations `which` at strengths `s`; `sign` counts for signed ones. All of one shape."""
+    chosen = [strengths.get(name, Strength()) for name in NAMES]
+    rows = [[c.start, c.span, c.signed, c.whole == "down", c.whole == "nearest"] for c in chosen]
+    start, span, signed, down, nearest = torch.tensor(rows, device=s.device)[which].unbind(-1)
+    amount = span * s
+    amount = torch.where(down > 0, amount.trunc(), torch.where(nearest > 0, amount.round(), amount))
+    return start + amount * torch.where(signed > 0, sign, 1.0)
 
 
-def posterize(x: Tensor, level: Tensor) -> Tensor:
-    """Keep 4 - ⌊4 · level/10⌋ bits."""
-    bits = 4 - (4 * level / LEVELS).floor()
-    step = torch.exp2(8 - bits).view(-1, 1, 1, 1)
-    return (x.round() / step).floor() * step
+def to_grey(x: Tensor) -> Tensor:
+    """Floats in [0, 1] to the nearest grey levels, unsigned bytes."""
+    return to_bytes((x.float() * 255).add_(0.5))
 
 
-def solarize(x: Tensor, level: Tensor) -> Tensor:
-    """Invert the grey levels from 256 - ⌊256 · level/10⌋ on."""
-    threshold = (256 - (256 * level / LEVELS).floor()).view(-1, 1, 1, 1)
-    return torch.where(x < threshold, x, 255 - x)
+def from_bytes(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Grey levels to floats in [0, 1]."""
+    return x.to(dtype).div_(255)
 
 
-def color(x: Tensor, level: Tensor) -> Tensor:
-    """Blend with the grey image."""
-    return _blend(_grey(x).expand_as(x), x, level)
+def apply_one(x: Tensor, name: str, value: Tensor) -> Tensor:
+    """One operation for all images (floats in [0, 1]), each with its own value; whole grey levels come back."""
+    which = torch.full_like(value, NAMES.index(name), dtype=torch.long)
+    return from_bytes(apply_each(to_grey(x), which, value), x.dtype)
 
 
-def contrast(x: Tensor, level: Tensor) -> Tensor:
-    """Blend with the mean grey level."""
-    mean = (_grey(x).mean((1, 2, 3), keepdim=True) + 0.5).floor()
-    return _blend(mean.expand_as(x), x, level)
+@torch.no_grad()
+def apply_each(x: Tensor, which: Tensor, value: Tensor, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Apply to each image the operation of its own; images with the same one go together.
+
+    Args:
+        x: B×C×H×W of unsigned bytes; so is the result.
+        which: place of each image's operation in `NAMES` (B).
+        value: the operation's value for each image (B).
+        interpolation: of the geometric operations.
+    """
+    still = (which < len(SHIFTS) + len(MAPS)) & (value == 0)
+    which = torch.where(still, NAMES.index("identity"), which)
+    order, counts = grouping(which, len(NAMES))
+    rows = dict(zip(NAMES, torch.split(order, counts), strict=True))
+    values = dict(zip(NAMES, torch.split(value.index_select(0, order), counts), strict=True))
+    done = torch.cat(list(_applied(x, rows, values, interpolation)))
+    return done.index_select(0, order.argsort())
 
 
-def brightness(x: Tensor, level: Tensor) -> Tensor:
-    """Blend with black."""
-    return _blend(torch.zeros_like(x), x, level)
+def _applied(
+    x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor], interpolation: Interpolation
+) -> Iterator[Tensor]:
+    """The images of each operation, in the order of `NAMES`."""
+    yield from _shifted(x, rows, values)
+    yield from _mapped(x, rows, values, interpolation)
+    for name, operation in TONE.items():
+        if len(rows[name]):
+            yield operation(x.index_select(0, rows[name]), values[name])
+    yield x.index_select(0, rows["identity"])
 
 
-def sharpness(x: Tensor, level: Tensor) -> Tensor:
-    """Blend with a smoothed image; the border stays."""
-    kernel = torch.ones(3, 3, device=x.device, dtype=x.dtype)
-    kernel[1, 1] = 5
-    kernel = (kernel / 13).expand(x.shape[1], 1, 3, 3)
-    smooth = x.clone()
-    smooth[..., 1:-1, 1:-1] = F.conv2d(x, kernel, groups=x.shape[1]).round()
-    return _blend(smooth, x, level)
+def _shifted(x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    mine = torch.cat([rows[name] for name in SHIFTS])
+    if len(mine):
+        yield shift(x.index_select(0, mine), *_side_by_side(*(values[name] for name in SHIFTS)))
 
 
-def affine(x: Tensor, matrix: Tensor) -> Tensor:
-    """Map output pixels to input pixels by `matrix` (B×2×3, in pixels about the centre)."""
+def _mapped(
+    x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor], interpolation: Interpolation
+) -> Iterator[Tensor]:
     h, w = x.shape[-2:]
-    scale = torch.tensor([w / 2, h / 2], device=x.device, dtype=x.dtype)
-    theta = matrix.to(x.dtype).clone()
-    theta[:, :, :2] *= scale.view(1, 1, 2) / scale.view(1, 2, 1)
-    theta[:, :, 2] /= scale
-    grid = F.affine_grid(theta, list(x.shape), align_corners=False)
-    return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    across, down, angle = (values[name] for name in MAPS)
+    matrix = torch.cat([shear(*_side_by_side(across, down), h, w), rotation(angle, h, w)])
+    mine = torch.cat([rows[name] for name in MAPS])
+    block = max(1, BLOCK // max(1, x[:1].numel()))
+    for part, m in zip(torch.split(mine, block), torch.split(matrix, block), strict=True):
+        if len(part):
+            # Pillow cuts fractions off; the small number keeps whole levels from falling by rounding error.
+            yield to_bytes(affine(x.index_select(0, part).float(), m, interpolation).add_(0.01))
 
 
-def rotation(level: Tensor, size: int) -> Tensor:
-    """By up to 30 degrees; a negative level turns the other way."""
-    angle = level / LEVELS * math.radians(30)
-    return _matrix(angle.cos(), -angle.sin(), angle.sin(), angle.cos())
-
-
-def shear_x(level: Tensor, size: int) -> Tensor:
-    """By up to 0.3."""
-    return _matrix(b=level / LEVELS * 0.3, like=level)
-
-
-def shear_y(level: Tensor, size: int) -> Tensor:
-    """By up to 0.3."""
-    return _matrix(c=level / LEVELS * 0.3, like=level)
-
-
-def translate_x(level: Tensor, size: int) -> Tensor:
-    """By up to a third of the image."""
-    return _matrix(dx=(level / LEVELS * size / 3).trunc(), like=level)
-
-
-def translate_y(level: Tensor, size: int) -> Tensor:
-    """By up to a third of the image."""
-    return _matrix(dy=(level / LEVELS * size / 3).trunc(), like=level)
-
-
-TONE: tuple[Operation, ...] = (autocontrast, equalize, posterize, solarize)
-GEOMETRY = (rotation, shear_x, shear_y, translate_x, translate_y)
-OVERLAPPING: tuple[Operation, ...] = (color, contrast, brightness, sharpness)
-"""The four that coincide with test corruptions; in the authors' preset only."""
-
-
-def _blend(other: Tensor, x: Tensor, level: Tensor) -> Tensor:
-    factor = (level / LEVELS * 1.8 + 0.1).view(-1, 1, 1, 1)
-    return torch.lerp(other, x, factor.expand_as(x)).clamp(0, 255)
-
-
-def _grey(x: Tensor) -> Tensor:
-    if x.shape[1] != 3:
-        return x.mean(1, keepdim=True)
-    weights = torch.tensor([0.299, 0.587, 0.114], device=x.device, dtype=x.dtype)
-    return (x * weights.view(1, 3, 1, 1)).sum(1, keepdim=True).round()
-
-
-def _matrix(
-    a: Tensor | float = 1.0,
-    b: Tensor | float = 0.0,
-    c: Tensor | float = 0.0,
-    d: Tensor | float = 1.0,
-    dx: Tensor | float = 0.0,
-    dy: Tensor | float = 0.0,
-    like: Tensor | None = None,
-) -> Tensor:
-    """(x, y) → (a x + b y + dx, c x + d y + dy), one row of numbers per image."""
-    first = like if like is not None else a
-    assert isinstance(first, Tensor)
-    rows = [value if isinstance(value, Tensor) else torch.full_like(first, value) for value in (a, b, dx, c, d, dy)]
-    return torch.stack(rows, 1).view(-1, 2, 3)
+def _side_by_side(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as long as the two together: the first with zeros after it, the second with zeros before."""
+    return F.pad(first, (0, len(second))), F.pad(second, (len(first), 0))

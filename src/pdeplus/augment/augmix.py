@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 from .._errors import UserError
-from ._operations import GEOMETRY, OVERLAPPING, TONE, affine
-from .base import Augmentor, uniform
+from ._chains import DEEPEST, check_chains, mix_chains
+from ._operations import NAMES, Strength, apply_each, to_grey, values_of
+from ._random import integers, signs, uniform
+from .base import Augmentor
+
+FULL = 10.0
+"""The severity of an operation's full range."""
+OVERLAPPING = ("color", "contrast", "brightness", "sharpness")
+"""Coincide with test corruptions."""
 
 
 @final
@@ -32,6 +39,7 @@ class AugMix(Augmentor):
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
 
 
+@torch.no_grad()
 def augmix(
     x: Tensor,
     severity: float = 3,
@@ -43,6 +51,8 @@ def augmix(
 ) -> Tensor:
     """(1 - m) x + m Σ_i w_i chain_i(x), with w ~ Dirichlet(1, …, 1), m ~ Beta(1, 1) and one draw per image.
 
+    The chains see whole grey levels, and come back to them after each operation; no gradient passes.
+
     Args:
         x: float B×C×H×W in [0, 1].
         severity: strengths are drawn from U(0.1, severity); 10 is the full range.
@@ -52,45 +62,40 @@ def augmix(
         operations: 9, or 13 with the four that coincide with test corruptions.
     """
     _check(severity, width, depth)
-    n = len(x)
-    grey = x * 255
-    chains = grey.repeat(width, 1, 1, 1)
-    depths = torch.full((width * n,), depth) if depth else _integers(1, 4, width * n, x, generator)
-    for d in range(int(depths.max()) if n else 0):
-        chosen = (depths > d).nonzero().squeeze(1)
-        chains[chosen] = _one_operation_each(chains[chosen], severity, operations, generator)
-    exponential = -torch.log1p(-uniform(width * n, 0, 1, x, generator)).clamp(max=-1e-9).view(width, n)
-    weights = exponential / exponential.sum(0)
-    mixture = (chains.view(width, n, *x.shape[1:]) * weights.view(width, n, 1, 1, 1)).sum(0)
-    m = uniform(n, 0, 1, x, generator).view(n, 1, 1, 1)
-    return (torch.lerp(grey, mixture, m) / 255).clamp(0, 1).to(x.dtype)
+    strengths = {
+        name: s for name, s in _strengths(*x.shape[-2:]).items() if operations == 13 or name not in OVERLAPPING
+    }
+    numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
+    levels, most = depth or DEEPEST, width * len(x)
+    total = levels * most
+    which = numbers[integers(total, 0, len(numbers), x, generator)]
+    s = uniform(total, 0.1 / FULL, severity / FULL, x, generator)
+    value = values_of(strengths, which, s, signs(total, x, generator))
+
+    def operate(chains: Tensor, level: int) -> Tensor:
+        mine = slice(level * most, level * most + len(chains))
+        return apply_each(chains, which[mine], value[mine])
+
+    return mix_chains(x.float(), to_grey(x), width, depth, operate, generator).to(x.dtype)
 
 
 def _check(severity: float, width: int, depth: int) -> None:
-    if not 0.1 <= severity <= 10:
+    if not 0.1 <= severity <= FULL:
         raise UserError(f"severity={severity} must lie between 0.1 and 10")
-    if width < 1 or depth < 0:
-        raise UserError(f"width={width} must be at least 1 and depth={depth} at least 0")
+    check_chains(width, depth)
 
 
-def _one_operation_each(x: Tensor, severity: float, operations: int, generator: torch.Generator | None) -> Tensor:
-    """Apply to each image an operation of its own; images with the same one go together."""
-    n, size = len(x), x.shape[-1]
-    level = uniform(n, 0.1, severity, x, generator)
-    sign = torch.where(uniform(n, 0, 1, x, generator) < 0.5, -1.0, 1.0)
-    which = _integers(0, operations, n, x, generator)
-    out = torch.empty_like(x)
-    first_tone = len(GEOMETRY)
-    moved = (which < first_tone).nonzero().squeeze(1)
-    if len(moved):
-        matrices = torch.stack([make(level * sign, size) for make in GEOMETRY])
-        out[moved] = affine(x[moved], matrices[which[moved], moved])
-    for i, operation in enumerate((*TONE, *OVERLAPPING)[: operations - first_tone], first_tone):
-        mine = (which == i).nonzero().squeeze(1)
-        if len(mine):
-            out[mine] = operation(x[mine], level[mine])
-    return out
-
-
-def _integers(low: int, high: int, n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.randint(low, high, (n,), generator=generator, device=like.device)
+def _strengths(h: int, w: int) -> dict[str, Strength]:
+    """Each operation's range, as published."""
+    return {
+        "autocontrast": Strength(),
+        "equalize": Strength(),
+        "posterize": Strength(4, -4, whole="down"),
+        "rotate": Strength(0, 30, signed=True, whole="down"),
+        "solarize": Strength(256, -256, whole="down"),
+        "shear_x": Strength(0, 0.3, signed=True),
+        "shear_y": Strength(0, 0.3, signed=True),
+        "translate_x": Strength(0, w / 3, signed=True, whole="down"),
+        "translate_y": Strength(0, h / 3, signed=True, whole="down"),
+        **dict.fromkeys(OVERLAPPING, Strength(0.1, 1.8)),
+    }

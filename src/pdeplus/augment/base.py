@@ -15,8 +15,3 @@ class Augmentor(ABC):
     @abstractmethod
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images of the same labels: float B×C×H×W in [0, 1] → the same; `x` is left as it was."""
-
-
-def uniform(n: int, low: float, high: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """`n` numbers from U(low, high), on the device of `like`."""
-    return torch.rand(n, generator=generator, device=like.device) * (high - low) + low

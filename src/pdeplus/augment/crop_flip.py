@@ -5,10 +5,11 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._errors import UserError
-from .base import Augmentor, uniform
+from ._geometry import pick
+from ._random import integers, uniform
+from .base import Augmentor
 
 
 @final
@@ -27,13 +28,9 @@ class CropFlip(Augmentor):
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape
-        offsets = torch.randint(0, 2 * self.padding + 1, (2, n, 1), generator=generator, device=x.device)
-        rows = offsets[0] + torch.arange(h, device=x.device)
+        down, right = integers(2 * n, -self.padding, self.padding + 1, x, generator).view(2, n, 1)
         columns = torch.arange(w, device=x.device).expand(n, w)
         if self.flip:
             mirrored = uniform(n, 0, 1, x, generator).view(n, 1) < 0.5
             columns = torch.where(mirrored, w - 1 - columns, columns)
-        columns = offsets[1] + columns
-        padded = F.pad(x, [self.padding] * 4)
-        image = torch.arange(n, device=x.device).view(n, 1, 1)
-        return padded[image, :, rows.view(n, h, 1), columns.view(n, 1, w)].permute(0, 3, 1, 2).contiguous()
+        return pick(x, torch.arange(h, device=x.device) + down, columns + right)

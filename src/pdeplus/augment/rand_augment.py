@@ -1,0 +1,47 @@
+"""RandAugment (Cubuk et al., 2020): operations drawn uniformly, all with one magnitude."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from .._errors import UserError, check_choice
+from ._geometry import Interpolation
+from ._operations import NAMES, apply_each, from_bytes, to_grey, values_of
+from ._policies import RAND_STEPS, strengths
+from ._random import integers, signs
+from .base import Augmentor
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RandAugment(Augmentor):
+    """Each image goes through `count` operations of its own, drawn from fourteen (the identity among them).
+
+    Images come back in whole grey levels.
+    """
+
+    count: int = 2
+    """Operations for each image."""
+    magnitude: int = 9
+    """Strength of all operations, 0 to 30."""
+    interpolation: Interpolation = "nearest"
+    """Of the geometric operations."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.magnitude <= RAND_STEPS:
+            raise UserError(f"count={self.count} must be at least 1 and magnitude={self.magnitude} between 0 and 30")
+        check_choice("interpolation", self.interpolation, Interpolation)
+
+    def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        n = len(x)
+        ranges = strengths(*x.shape[-2:])
+        numbers = torch.tensor([NAMES.index(name) for name in ranges if name != "invert"], device=x.device)
+        strength = torch.full((n,), self.magnitude / RAND_STEPS, device=x.device)
+        grey = to_grey(x)
+        for _ in range(self.count):
+            which = numbers[integers(n, 0, len(numbers), x, generator)]
+            value = values_of(ranges, which, strength, signs(n, x, generator))
+            grey = apply_each(grey, which, value, self.interpolation)
+        return from_bytes(grey, x.dtype)
