@@ -1,19 +1,23 @@
 """Data sets, splits and batches."""
 
+import importlib
+
+import made_data
 import pytest
 import torch
 
 from pdeplus import _registry
 from pdeplus._errors import UserError
 from pdeplus._seeds import derive, generator_for
-from pdeplus.data.base import Images, epoch_batches, split
+from pdeplus.config import load_config, to_tables
+from pdeplus.data.base import Images, epoch_batches, match_classes, split
 from pdeplus.data.digits import Digits
 from pdeplus.data.synthetic import STYLES, Synthetic
 
 
 @pytest.mark.parametrize("name", _registry.names("data"))
-def test_contract(name):
-    source = _registry.build("data", name, {})
+def test_contract(name, tmp_path):
+    source = _registry.build("data", name, made_data.make(name, tmp_path))
     train, tests = source.train(), source.test()
     for images in (train, *tests.values()):
         assert images.images.dtype == torch.uint8
@@ -27,6 +31,46 @@ def test_contract(name):
     assert overlap == 0
     view = source.transform(train.take(torch.arange(4)).floats(), torch.Generator().manual_seed(0))
     assert view.shape == (4, *train.images.shape[1:])
+
+
+@pytest.mark.parametrize("name", sorted(set(_registry.names("data")) - {"digits", "synthetic"}))
+def test_missing_data_costs_one_line_with_the_way_out(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("PDEPLUS_DATA", str(tmp_path))
+    with pytest.raises(UserError) as refused:
+        _registry.build("data", name, {}).train()
+    assert ("data.root is not set" if name == "image_folder" else f"pdeplus data get {name}") in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10_c", "fashion_mnist", "tiny_imagenet", "pacs"])
+def test_the_root_may_be_the_data_sets_own_folder_or_come_from_the_environment(name, tmp_path, monkeypatch):
+    options = made_data.make(name, tmp_path)
+    expected = _registry.build("data", name, options).train()
+    folder = importlib.import_module(f"pdeplus.data.{name}").ORIGIN.folder
+    own = _registry.build("data", name, options | {"root": str(tmp_path / folder)}).train()
+    assert torch.equal(own.images, expected.images)
+    monkeypatch.setenv("PDEPLUS_DATA", str(tmp_path))
+    assert torch.equal(_registry.build("data", name, options | {"root": ""}).train().images, expected.images)
+
+
+def test_presets_load_without_their_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("PDEPLUS_DATA", str(tmp_path))
+    for preset in ("erm", "paper", "authors", "pde_plus"):
+        config = load_config(preset)
+        assert config.data.name == "cifar10"
+        assert to_tables(config)["data"] == {"name": "cifar10", "root": "", "size": 32}
+
+
+def test_class_matched_guidance_has_each_label_and_every_image_of_it_alike():
+    pool = Images(torch.arange(60).view(-1, 1, 1, 1), torch.arange(60) % 3)
+    labels = torch.tensor([2, 0, 2, 1] * 1500)
+    drawn = match_classes(pool, labels, torch.Generator().manual_seed(0))
+    assert torch.equal(drawn.labels, labels)
+    assert torch.equal(drawn.images.flatten() % 3, labels)
+    counts = torch.bincount(drawn.images.flatten(), minlength=60).view(20, 3).float()
+    assert (counts.mean(0) == torch.tensor([75.0, 75.0, 150.0])).all()
+    assert ((counts - counts.mean(0)).abs() < 5 * counts.mean(0).sqrt()).all()
+    with pytest.raises(UserError, match="none of class 3"):
+        match_classes(pool, torch.tensor([0, 3]), torch.Generator().manual_seed(0))
 
 
 def test_digits_are_the_bundled_ones_at_any_size():

@@ -31,7 +31,7 @@ from ._errors import UserError, check_choice
 from ._seeds import derive
 from .batch_norm import check_batch_size, split_batch_norm
 from .config import Config, Part, load_config, to_tables
-from .data.base import Source, split
+from .data.base import Images, Source, split
 from .methods.base import Method
 from .models.base import check_image_size
 from .trainer import Metrics, Progress, Session, Watch, fit, open_session
@@ -129,9 +129,12 @@ def build_method(config: Config) -> Method:
     return _build("methods", config.method)
 
 
-def build_network(config: Config, source: Source, method: Method) -> nn.Module:
-    """The configured network, prepared by the method, its weights drawn from the run's seed."""
-    example = source.train().take(torch.arange(2)).floats()
+def build_network(config: Config, source: Source, method: Method, images: Images | None = None) -> nn.Module:
+    """The configured network, prepared by the method, its weights drawn from the run's seed.
+
+    `images` are some of the source's, if they are read already: their shape counts.
+    """
+    example = (images or source.train()).take(torch.arange(2)).floats()
     check_image_size(min(example.shape[-2:]))
     with _seeded(derive(config.seed, "init")):
         model = _build("models", config.model, classes=len(source.classes), channels=example.shape[1])
@@ -143,8 +146,10 @@ def _prepare(config: Config) -> Session:
     """Build all parts, so that bad input is answered before anything is written."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    network = build_network(config, source, method)
+    network = build_network(config, source, method, parts.train)
     check_batch_size(network, config.train.batch_size)
+    parts.train.preload()
+    parts.validation.preload()
     return open_session(network, method, parts, config.train, config.seed)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,9 +162,10 @@ def fit(
         while progress.epoch < settings.epochs:
             batches = session.batches(progress.epoch)
             session.model.train()
-            for indices in batches[progress.batch :]:
+            coming = session.split.train.batches(batches[progress.batch :])
+            while progress.batch < len(batches):
                 step = progress.epoch * per_epoch + progress.batch
-                logs = run_step(session, indices, step, settings.epochs * per_epoch)
+                logs = run_step(session, coming, step, settings.epochs * per_epoch)
                 on_step(step, settings.epochs * per_epoch, progress, logs)
                 if progress.batch < len(batches) and time.monotonic() - saved_at >= settings.checkpoint_seconds:
                     check_weights(session)
@@ -205,13 +206,13 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
 
 
-def run_step(session: Session, indices: Tensor, step: int, steps: int) -> dict[str, Tensor]:
-    """Train on one batch, with the learning rates and the random streams of that step."""
+def run_step(session: Session, coming: Iterator[Images], step: int, steps: int) -> dict[str, Tensor]:
+    """Train on the next batch, with the learning rates and the random streams of that step."""
     started, settings = time.monotonic(), session.settings
     torch.manual_seed(derive(session.seed, "torch", step))  # for dropout and the like
     warmup = round(settings.warmup * len(session.batches(0)))
     set_learning_rates(session.optimizers, session.peaks, learning_rate_factor(step, steps, warmup))
-    images, labels = session.on_device(session.split.train.take(indices))
+    images, labels = session.on_device(next(coming))
     stream = generator_for(session.seed, "step", step, device=session.engine.device)
     batch = Batch(images, labels, session.split.transform, stream)
     try:
@@ -220,7 +221,7 @@ def run_step(session: Session, indices: Tensor, step: int, steps: int) -> dict[s
         raise RunFailed(f"step {step} (epoch {session.progress.epoch + 1}): {error}") from error
     if session.averaged is not None:
         session.averaged.update_parameters(session.model)
-    session.progress.add(logs, len(indices), time.monotonic() - started)
+    session.progress.add(logs, len(labels), time.monotonic() - started)
     return logs
 
 
@@ -230,7 +231,7 @@ def finish_epoch(session: Session) -> None:
     size = max(session.settings.batch_size, 2)
     if session.settings.batch_norm == "recalibrate":
         sample = epoch_batches(min(RECALIBRATION_IMAGES, len(train)), batch_size=size, epoch=0, seed=session.seed)
-        recalibrate(session.network, (session.on_device(train.take(part))[0] for part in sample))
+        recalibrate(session.network, (session.on_device(part)[0] for part in train.batches(sample)))
     record: Metrics = {"epoch": progress.epoch + 1}
     record |= {f"lr/{name}": float(o.param_groups[0]["lr"]) for name, o in session.optimizers.items()}
     record |= {name: float(total) / progress.images for name, total in progress.totals.items()}
@@ -244,8 +245,9 @@ def finish_epoch(session: Session) -> None:
 def validate(session: Session) -> dict[str, float]:
     """Accuracy and negative log-likelihood on held-out images, predicted as the method predicts at test."""
     correct, nll, images = 0.0, 0.0, session.split.validation
-    for i, indices in enumerate(index_batches(torch.arange(len(images)), session.settings.batch_size)):
-        x, labels = session.on_device(images.take(indices))
+    parts = index_batches(torch.arange(len(images)), session.settings.batch_size)
+    for i, part in enumerate(images.batches(parts)):
+        x, labels = session.on_device(part)
         stream = generator_for(session.seed, "validate", i, device=x.device)
         probabilities = session.method.predict(session.network, x, stream)
         correct += float((probabilities.argmax(-1) == labels).sum())

@@ -1,8 +1,11 @@
 """What a data set provides, how it is split, and how batches are cut."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
@@ -10,25 +13,60 @@ from torch import Tensor
 from .._errors import UserError
 from .._seeds import generator_for
 from ..augment.base import Augmentor
+from ._stream import Files
+
+READ_AHEAD = 2
+"""Batches of picture files that are decoded while the one before them is in use."""
 
 
+@final
 @dataclass(frozen=True)
 class Images:
-    """Labelled images in memory: uint8 N×C×H×W and int64 N."""
+    """Labelled images: uint8 N×C×H×W in memory, or picture files that are decoded when they are asked for; int64 N."""
 
-    images: Tensor
+    stored: Tensor | Files
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def images(self) -> Tensor:
+        """All of them in memory: uint8 N×C×H×W. Take a batch first where they are many files."""
+        return self.stored if isinstance(self.stored, Tensor) else self.stored.read()
+
     def take(self, indices: Tensor) -> "Images":
-        """Those images, in that order."""
-        return Images(self.images[indices], self.labels[indices])
+        """Those images, in that order; nothing is decoded."""
+        return Images(self.stored[indices], self.labels[indices])
 
     def floats(self) -> Tensor:
         """The images as float32 in [0, 1]."""
         return self.images.float().div_(255)
+
+    def preload(self) -> None:
+        """Decode now what memory is to hold, so that a broken file is met before the work begins."""
+        if isinstance(self.stored, Files) and self.stored.kept is not None:
+            self.stored.read(progress=True)
+
+    def batches(self, parts: Sequence[Tensor]) -> Iterator["Images"]:
+        """Take each part in turn; files are decoded ahead, while the caller works on the part before."""
+        if isinstance(self.stored, Tensor):
+            yield from map(self.take, parts)
+            return
+        reader, coming = ThreadPoolExecutor(1, thread_name_prefix="read ahead"), deque[Future[Images]]()
+        try:
+            for part in parts:
+                coming.append(reader.submit(self._in_memory, part))
+                if len(coming) > READ_AHEAD:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            reader.shutdown(cancel_futures=True)
+
+    def _in_memory(self, indices: Tensor) -> "Images":
+        batch = self.take(indices)
+        return Images(batch.images, batch.labels)
 
 
 class Source(ABC):
@@ -37,9 +75,20 @@ class Source(ABC):
     Training code calls `train` only; `test` is for evaluation.
     """
 
-    classes: tuple[str, ...]
-    transform: Augmentor
-    """The light, label-preserving transform of training images."""
+    @property
+    @abstractmethod
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels 0, 1, …"""
+
+    @property
+    def class_folders(self) -> tuple[str, ...]:
+        """The names of the classes' folders where images lie in such."""
+        return tuple(name.replace("/", "_") for name in self.classes)
+
+    @property
+    @abstractmethod
+    def transform(self) -> Augmentor:
+        """The light, label-preserving transform of training images."""
 
     @abstractmethod
     def train(self) -> Images:
@@ -88,12 +137,12 @@ def split(source: Source, *, validation: float, limit: int, seed: int) -> Split:
     generator = generator_for(seed, "split")
     order = torch.randperm(len(images), generator=generator)
     if limit:
-        order, _ = _stratified(order, images.labels, min(limit / len(images), 1.0))
-    held_out, kept = _stratified(order, images.labels, validation)
+        order, _ = stratified(order, images.labels, min(limit / len(images), 1.0))
+    held_out, kept = stratified(order, images.labels, validation)
     return Split(images.take(kept), images.take(held_out), source.transform)
 
 
-def _stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
     """Cut `order` in two; `fraction` of each class, at least one and not all, goes to the first part.
 
     Both parts keep the order.
@@ -107,6 +156,21 @@ def _stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor,
             raise UserError(f"class {label} has {len(mine)} training images; a validation split needs 2 of each")
         chosen[mine[: min(max(round(len(mine) * fraction), 1), len(mine) - 1)]] = True
     return order[chosen], order[~chosen]
+
+
+def match_classes(pool: Images, labels: Tensor, generator: torch.Generator) -> Images:
+    """For each label an image of that class, drawn from the pool: a guidance view for a batch.
+
+    Each of a class's images is equally likely; an image may be drawn more than once.
+    """
+    order = pool.labels.argsort(stable=True)
+    counts = torch.bincount(pool.labels, minlength=int(labels.max()) + 1)
+    missing = labels[counts[labels] == 0]
+    if len(missing):
+        raise UserError(f"the guidance images have none of class {int(missing[0])}")
+    first = counts.cumsum(0) - counts
+    u = torch.rand(len(labels), generator=generator)
+    return pool.take(order[first[labels] + (u * counts[labels]).long()])
 
 
 def epoch_batches(n: int, *, batch_size: int, epoch: int, seed: int, reshuffle: bool = True) -> list[Tensor]:

@@ -25,12 +25,17 @@ class Digits(Source):
     channels: int = 3
     """3 repeats the grey channel, as colour augmentations and corruptions expect."""
 
-    classes = tuple("0123456789")
-    transform = CropFlip(padding=2, flip=False)
-
     def __post_init__(self) -> None:
         check_least("size", self.size, 1)
         check_least("channels", self.channels, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple("0123456789")
+
+    @property
+    def transform(self) -> CropFlip:
+        return CropFlip(padding=2, flip=False)
 
     def train(self) -> Images:
         return self._part(slice(TEST_IMAGES, None))

@@ -15,6 +15,7 @@ from .base import Images, Source, check_least
 
 Style = Literal["photo", "art", "cartoon", "sketch"]
 STYLES: tuple[Style, ...] = ("photo", "art", "cartoon", "sketch")
+SHAPES = ("circle", "square", "triangle", "cross", "star", "ring", "crescent")
 
 
 @final
@@ -33,13 +34,18 @@ class Synthetic(Source):
     seed: int = 0
     """Of the drawing; another seed is another data set of the same kind."""
 
-    classes = ("circle", "square", "triangle", "cross", "star", "ring", "crescent")
-    transform = CropFlip(padding=2, flip=True)
-
     def __post_init__(self) -> None:
         check_least("size", self.size, 1)
-        check_least("train_images", self.train_images, 2 * len(self.classes))
+        check_least("train_images", self.train_images, 2 * len(SHAPES))
         check_least("test_images", self.test_images, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return SHAPES
+
+    @property
+    def transform(self) -> CropFlip:
+        return CropFlip(padding=2, flip=True)
 
     def train(self) -> Images:
         return draw(self.style, self.train_images, self.size, generator_for(self.seed, "train", self.style))

@@ -1,0 +1,59 @@
+"""CIFAR-10-C (Hendrycks and Dietterich, 2019): CIFAR-10's test images under 19 corruptions at five severities."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from ..augment.crop_flip import CropFlip
+from ._corrupted import clean_and_corrupted, corruption_names
+from ._places import Download, Origin, require
+from .base import Images, Source, check_least
+from .cifar10 import NAMES, Cifar10
+
+ORIGIN = Origin(
+    name="cifar10_c",
+    folder="CIFAR-10-C",
+    marks=("labels.npy",),
+    size="2.9 GB",
+    downloads=(
+        Download(url="https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", md5="56bf5dcef84df0e2308c6dcbcbbd8499"),
+    ),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cifar10C(Source):
+    """The published arrays as test sets "fog/1" …, after "clean"; one learns from CIFAR-10 itself.
+
+    Each test set is read when it is asked for. CIFAR-10 must lie beside CIFAR-10-C.
+    """
+
+    root: str = ""
+    """Folder that holds CIFAR-10-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
+    size: int = 32
+    """Side of the images in pixels."""
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return NAMES
+
+    @property
+    def transform(self) -> CropFlip:
+        return self._clean().transform
+
+    def train(self) -> Images:
+        return self._clean().train()
+
+    def test(self) -> Mapping[str, Images]:
+        folder = require(ORIGIN, self.root)
+        return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), NAMES, self.size)
+
+    def _clean(self) -> Cifar10:
+        return Cifar10(root=str(require(ORIGIN, self.root).parent), size=self.size)
+
+    def _clean_test(self) -> Images:
+        return self._clean().test()["clean"]

@@ -1,0 +1,82 @@
+"""Your own pictures: a folder with a folder of pictures for each class."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from .._errors import UserError
+from ..augment.crop_flip import CropFlip
+from ._folders import check_fraction, class_folders, hold_out, labelled_pictures
+from ._pictures import is_picture
+from ._stream import MEMORY_GB
+from .base import Images, Source, check_least
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder(Source):
+    """Class folders in train/ and in test/ (or val/), or in one folder of which a fixed part is held out for test.
+
+    Pictures may be of any size and common format: the centre square is resized. Files of other kinds are ignored.
+    """
+
+    root: str = ""
+    """The folder."""
+    size: int = 64
+    """Side of the images in pixels."""
+    held_out: float = 0.2
+    """Fraction of each class that is the test set, where there is no folder test/ or val/."""
+    seed: int = 0
+    """Of what is held out."""
+    flip: bool = True
+    """Whether a mirror image shows the same class."""
+    memory_gb: float = MEMORY_GB
+    """Decoded pictures that take more than this are streamed from disk instead of kept."""
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
+        check_fraction("held_out", self.held_out)
+        if not self.root:
+            raise UserError("data.root is not set; set it to the folder of your pictures")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return class_folders(self._folders()[0])
+
+    @property
+    def transform(self) -> CropFlip:
+        return CropFlip(padding=self.size // 8, flip=self.flip)
+
+    def train(self) -> Images:
+        train, test = self._folders()
+        images = self._pictures(train)
+        return images if test else hold_out(images, self.held_out, self.seed, "image_folder")[0]
+
+    def test(self) -> Mapping[str, Images]:
+        train, test = self._folders()
+        if test is None:
+            return {"test": hold_out(self._pictures(train), self.held_out, self.seed, "image_folder")[1]}
+        classes = self.classes
+        more = next((name for name in class_folders(test) if name not in classes), None)
+        if more is not None:
+            raise UserError(f"{test / more}: class {more!r} is not in {train}")
+        return {"test": self._pictures(test)}
+
+    def _pictures(self, folder: Path) -> Images:
+        return labelled_pictures(folder, self.classes, self.size, self.memory_gb)
+
+    def _folders(self) -> tuple[Path, Path | None]:
+        """The folder to learn from, and the one to test on if there is one."""
+        root = Path(self.root).expanduser()
+        if not root.is_dir():
+            raise UserError(f"data.root={self.root!r}: there is no such folder")
+        if not _holds_folders(root / "train"):
+            return root, None
+        return root / "train", next((root / name for name in ("test", "val") if _holds_folders(root / name)), None)
+
+
+def _holds_folders(folder: Path) -> bool:
+    """Whether it holds class folders and no pictures: a class may itself be called "train"."""
+    entries = list(folder.iterdir()) if folder.is_dir() else []
+    return any(entry.is_dir() for entry in entries) and not any(is_picture(entry.name) for entry in entries)

@@ -1,0 +1,64 @@
+"""Tiny-ImageNet-C (Hendrycks and Dietterich, 2019): Tiny-ImageNet's validation images under 15 corruptions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from ..augment.crop_flip import CropFlip
+from ._corrupted import clean_and_corrupted, corruption_names
+from ._folders import class_folders
+from ._places import Download, Origin, require
+from .base import Images, Source, check_least
+from .tiny_imagenet import ORIGIN as CLEAN
+from .tiny_imagenet import TinyImagenet
+
+ORIGIN = Origin(
+    name="tiny_imagenet_c",
+    folder="Tiny-ImageNet-C",
+    marks=("*/1", "*/5"),
+    size="1.8 GB",
+    downloads=(
+        Download(
+            url="https://zenodo.org/records/2536630/files/Tiny-ImageNet-C.tar", md5="f9c9a9dbdc11469f0b850190f7ad8be1"
+        ),
+    ),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TinyImagenetC(Source):
+    """The published pictures as test sets "fog/1" …, after "clean"; one learns from Tiny-ImageNet itself.
+
+    Each test set is read when it is asked for. Tiny-ImageNet must lie beside Tiny-ImageNet-C; its classes count.
+    """
+
+    root: str = ""
+    """Folder that holds Tiny-ImageNet-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
+    size: int = 64
+    """Side of the images in pixels; the authors' code has 32."""
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._clean().classes
+
+    @property
+    def transform(self) -> CropFlip:
+        return self._clean().transform
+
+    def train(self) -> Images:
+        return self._clean().train()
+
+    def test(self) -> Mapping[str, Images]:
+        folder = require(ORIGIN, self.root)
+        wnids = class_folders(require(CLEAN, str(folder.parent)) / "train")
+        return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), wnids, self.size)
+
+    def _clean(self) -> TinyImagenet:
+        return TinyImagenet(root=str(require(ORIGIN, self.root).parent), size=self.size)
+
+    def _clean_test(self) -> Images:
+        return self._clean().test()["clean"]
