@@ -2,6 +2,9 @@ from . import functional as functional
 from .augment.augmix import augmix as augmix
 from .config import Config as Config
 from .config import load_config as load_config
+from .corruptions.suite import CORRUPTIONS as CORRUPTIONS
+from .corruptions.suite import EXTRA_CORRUPTIONS as EXTRA_CORRUPTIONS
+from .corruptions.suite import corrupt as corrupt
 from .diffusion import Trace as Trace
 from .diffusion import add_diffusion as add_diffusion
 from .diffusion import diffusion as diffusion

@@ -4,6 +4,8 @@ import inspect
 
 from . import _registry
 from .config import presets
+from .corruptions._frost import describe_frost
+from .corruptions.suite import SUITE
 
 
 def describe_family(family: str) -> str:
@@ -17,6 +19,15 @@ def describe_family(family: str) -> str:
         shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
         blocks.append("\n".join([f"{name}: {about}", *shown]))
     return "\n".join(blocks)
+
+
+def describe_corruptions() -> str:
+    """Name, family and purpose of every corruption, and which pictures of ice there are."""
+    lines = list[str]()
+    for name, made in SUITE.items():
+        about = (inspect.getdoc(made.function) or "").partition("\n")[0]
+        lines.append(f"{name:<18} {made.family:<8} {'extra' if made.extra else '':<6} {about}")
+    return "\n".join([*lines, f"frost: {describe_frost()}"])
 
 
 def describe_presets() -> str:

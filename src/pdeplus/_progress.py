@@ -1,7 +1,7 @@
 """The progress bar of long work; quiet where the output is not a terminal."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -10,6 +10,13 @@ from tqdm import tqdm
 from .trainer import Progress, Watch
 
 REFRESH_SECONDS = 0.5
+
+
+@contextmanager
+def counting_bar(title: str, total: int, unit: str) -> Generator[Callable[[int], object]]:
+    """What to call with the number of things done since the last call: shows how many, how fast, how long still."""
+    with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
+        yield bar.update
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__
 from ._errors import RunFailed, UserError
@@ -15,7 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 done, 2 a user's error in one line, 1 a failure, 130 interrupted."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    if any("=" not in word or word.startswith("-") for word in rest) or (rest and not hasattr(options, "overrides")):
+    takes_settings = hasattr(options, "overrides")
+    if any("=" not in word or word.startswith("-") for word in rest) or (rest and not takes_settings):
         parser.error(f"{' '.join(rest)} is not understood")
     if rest:  # KEY=VALUE behind an option, where argparse does not look for it
         options.overrides.extend(rest)
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except RunFailed as error:
         _leave(1, str(error))
     except KeyboardInterrupt:
-        _leave(130, "interrupted; an interrupted training run goes on with: pdeplus train --resume DIR")
+        _leave(130, "interrupted; the same command goes on where it stopped (training: pdeplus train --resume DIR)")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     sys.exit(0)
@@ -76,12 +77,49 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
     train.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
 
-    families = ("methods", "models", "data", "augment", "experiments")
+    _add_data(commands.add_parser)
+
+    corrupt = _command(
+        commands.add_parser,
+        "corrupt",
+        _corrupt,
+        "corrupted copies of a data set's test images or of a folder of pictures; interrupted work goes on",
+        "pdeplus corrupt cifar10 --out CIFAR-10-C\n"
+        "  pdeplus corrupt my_pictures --out my_pictures_c --corruption fog snow --severity 3\n"
+        "  pdeplus corrupt my_pictures --sheet sheet.png",
+    )
+    corrupt.add_argument("source", help="data set (see: pdeplus data list) or a folder of pictures")
+    corrupt.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the data set's options, e.g. size=64")
+    corrupt.add_argument("--out", metavar="DIR", help="folder for the corrupted images")
+    corrupt.add_argument("--corruption", nargs="+", metavar="NAME", help="which (default: all 19)")
+    corrupt.add_argument("--severity", nargs="+", type=int, metavar="N", help="1 to 5 (default: all)")
+    corrupt.add_argument("--scale", choices=("cifar", "tiny", "imagenet"), help="whose constants (default: by size)")
+    corrupt.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
+    corrupt.add_argument("--layout", choices=("npy", "folders"), help="of a data set (default: npy at scale cifar)")
+    corrupt.add_argument("--workers", type=int, default=0, metavar="N", help="threads (default: one per core)")
+    corrupt.add_argument("--sheet", metavar="FILE", help="draw the first image under every corruption instead")
+
+    families = ("methods", "models", "data", "augment", "corruptions", "experiments")
     listing = _command(
         commands.add_parser, "list", _list, "what there is to choose from, with its options", "pdeplus list methods"
     )
     listing.add_argument("family", choices=families)
     return parser
+
+
+def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
+    data = _command(
+        add,
+        "data",
+        _data,
+        "which data sets are here, and get the others",
+        "pdeplus data list\n  pdeplus data get cifar10 --root datasets",
+    )
+    data.add_argument("action", choices=("list", "get"))
+    data.add_argument("name", nargs="?", help="data set to get")
+    data.add_argument(
+        "--root", default="", metavar="DIR", help="data folder (default: $PDEPLUS_DATA, else ~/.cache/pdeplus)"
+    )
 
 
 def _command(
@@ -122,7 +160,33 @@ def _train(options: argparse.Namespace) -> None:
     print(f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %")
 
 
-def _list(options: argparse.Namespace) -> None:
-    from ._listing import describe_family, describe_presets
+def _data(options: argparse.Namespace) -> None:
+    from .data._fetch import describe_data, get
 
-    print(describe_presets() if options.family == "experiments" else describe_family(options.family))
+    if (options.action == "get") != (options.name is not None):
+        raise UserError("data list takes no name, data get NAME takes one")
+    print(get(options.name, options.root) if options.name else describe_data(options.root))
+
+
+def _corrupt(options: argparse.Namespace) -> None:
+    from ._corrupting import corrupt_source, sheet_of
+
+    if (options.out is None) == (options.sheet is None):
+        raise UserError("corrupt needs either --out DIR or --sheet FILE")
+    source = (options.source, options.overrides)
+    if options.sheet is not None:
+        print(sheet_of(*source, options.sheet, scale=options.scale, seed=options.seed))
+        return
+    chosen = {"names": options.corruption, "severities": options.severity, "scale": options.scale}
+    print(corrupt_source(*source, options.out, **chosen, **_only(options, "seed", "layout", "workers")))
+
+
+def _only(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
+
+
+def _list(options: argparse.Namespace) -> None:
+    from ._listing import describe_corruptions, describe_family, describe_presets
+
+    special = {"experiments": describe_presets, "corruptions": describe_corruptions}
+    print(special[options.family]() if options.family in special else describe_family(options.family))

@@ -91,7 +91,7 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
-        _insert(together, override)
+        insert(together, override)
     return from_tables(_merge(_with_names(_read(preset)), together))
 
 
@@ -178,7 +178,7 @@ def _with_names(tables: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _insert(tables: dict[str, Any], override: str) -> None:
+def insert(tables: dict[str, Any], override: str) -> None:
     """Put one key=value into nested tables."""
     key, equals, text = override.partition("=")
     *path, last = key.strip().split(".")

@@ -1,0 +1,145 @@
+"""Linear image operations of the corruptions.
+
+An image's result must not depend on the batch it is in, nor on the number of threads. Matrix products sum in an order
+of their own, so they run in float64 and are rounded to float32, where order no longer shows; sums of shifted images add
+one term after the other.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse  # type: ignore[reportMissingTypeStubs]
+from torch import Tensor
+
+
+def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """rows · x · columnsᵀ for each image plane of `x` (…×H×W); the rule for the border is part of the matrices."""
+    return (rows.to(x.device) @ x.double() @ columns.to(x.device).mT).to(x.dtype)
+
+
+def gaussian_filter(x: Tensor, sigma: float, *, truncate: float = 4.0, border: str = "nearest") -> Tensor:
+    """Gaussian blur of the last two axes; taps beyond `truncate` sigmas are dropped."""
+    if int(truncate * sigma + 0.5) == 0:
+        return x
+    h, w = x.shape[-2:]
+    return separable(x, _gaussian_matrix(h, sigma, truncate, border), _gaussian_matrix(w, sigma, truncate, border))
+
+
+@lru_cache(maxsize=64)
+def _gaussian_matrix(size: int, sigma: float, truncate: float, border: str) -> Tensor:
+    radius = int(truncate * sigma + 0.5)
+    offsets = np.arange(-radius, radius + 1)
+    taps = np.exp(-0.5 * (offsets / sigma) ** 2)
+    matrix = np.zeros((size, size))
+    for offset, tap in zip(offsets, taps / taps.sum(), strict=True):
+        np.add.at(matrix, (np.arange(size), border_index(np.arange(size) + offset, size, border)), tap)
+    return torch.from_numpy(matrix)
+
+
+def border_index(index: np.ndarray, size: int, border: str) -> np.ndarray:
+    """Where an index outside the image looks: `nearest` aaa|abc, `mirror` cb|abc (edge once), `reflect` ba|abc."""
+    if border == "nearest" or size == 1:
+        return index.clip(0, size - 1)
+    if border == "mirror":
+        period = 2 * size - 2
+        index = np.abs(index) % period
+        return np.minimum(index, period - index)
+    index = index % (2 * size)
+    return np.minimum(index, 2 * size - 1 - index)
+
+
+def convolve(x: Tensor, kernel: Tensor) -> Tensor:
+    """Filter each plane of N×C×H×W with one small odd square kernel, the border mirrored."""
+    h, w = x.shape[-2:]
+    reach = kernel.shape[-1] // 2
+    rows = torch.from_numpy(border_index(np.arange(-reach, h + reach), h, "mirror")).to(x.device)
+    columns = torch.from_numpy(border_index(np.arange(-reach, w + reach), w, "mirror")).to(x.device)
+    padded = x.index_select(-2, rows).index_select(-1, columns)
+    total, term = torch.zeros_like(x), torch.empty_like(x)
+    for place in kernel.nonzero():
+        i, j = int(place[0]), int(place[1])
+        torch.mul(padded[..., i : i + h, j : j + w], float(kernel[i, j]), out=term)
+        total += term
+    return total
+
+
+@lru_cache(maxsize=256)
+def zoom_matrix(size: int, factor: float) -> Tensor:
+    """Enlarge the middle of a line by `factor`, linearly, and keep the length.
+
+    As the reference does it: ⌈size/factor⌉ pixels become round(that · factor), end points on end points, trimmed at
+    both ends; where rounding gives nothing to trim, the line may be shifted by up to a pixel.
+    """
+    kept = math.ceil(size / factor)
+    enlarged = round(kept * factor)
+    start, trim = (size - kept) // 2, (enlarged - size) // 2
+    step = (kept - 1) / (enlarged - 1) if enlarged > 1 else 0.0
+    position = (np.arange(size) + trim) * step
+    left = np.minimum(np.floor(position).astype(int), kept - 1)
+    weight = position - left
+    matrix = np.zeros((size, size))
+    np.add.at(matrix, (np.arange(size), start + left), 1 - weight)
+    np.add.at(matrix, (np.arange(size), start + np.minimum(left + 1, kept - 1)), weight)
+    return torch.from_numpy(matrix)
+
+
+def zoom_mean(x: Tensor, factors: Sequence[float]) -> Tensor:
+    """The mean of the images (N×C×H×W) and of their middles enlarged by each factor."""
+    n, c, h, w = x.shape
+    pixels = x.reshape(n * c, h * w).T.contiguous().cpu().numpy()
+    return torch.from_numpy(_zoom_mean_operator(h, w, tuple(factors)) @ pixels).to(x).T.reshape(n, c, h, w)
+
+
+@lru_cache(maxsize=16)
+def _zoom_mean_operator(h: int, w: int, factors: tuple[float, ...]) -> Any:
+    """That mean as one sparse matrix: a pixel sees few others, on the line towards the centre."""
+    total: Any = sparse.csr_matrix(sparse.identity(h * w), dtype=np.float32)
+    for factor in factors:
+        rows, columns = (sparse.csr_matrix(zoom_matrix(size, factor).float().numpy()) for size in (h, w))
+        total = total + sparse.kron(rows, columns, format="csr")
+    return total / np.float32(len(factors) + 1)
+
+
+@lru_cache(maxsize=64)
+def box_matrix(size: int, new_size: int) -> Tensor:
+    """Resize a line with a box filter as Pillow does: a pixel is the mean of those whose centres fall into it."""
+    scale = size / new_size
+    width = max(scale, 1.0)
+    matrix = np.zeros((new_size, size))
+    for i in range(new_size):
+        centre = (i + 0.5) * scale
+        first, last = max(int(centre - width / 2 + 0.5), 0), min(int(centre + width / 2 + 0.5), size)
+        distance = (np.arange(first, last) - centre + 0.5) / width
+        inside = (distance > -0.5) & (distance <= 0.5)
+        matrix[i, first:last] = inside / inside.sum()
+    return torch.from_numpy(matrix)
+
+
+def motion_blur(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
+    """ImageMagick's motion blur of N×C×H×W grey levels in one direction per image, in whole grey levels.
+
+    A half Gaussian of 2⌈radius⌉ + 1 taps along the direction `angle` (degrees, N); each tap reads the nearest pixel,
+    the edge repeats.
+    """
+    n, c, h, w = x.shape
+    step = torch.arange(2 * math.ceil(radius) + 1, dtype=torch.float64)
+    taps = torch.exp(-0.5 * (step / sigma) ** 2)
+    taps = taps / taps.sum()
+    step, taps = step[taps > 1e-6], taps[taps > 1e-6]  # the rest is under a thousandth of a grey level
+    radians = torch.deg2rad(angle.double().cpu())[:, None]
+    across = torch.ceil(step * radians.cos() - 0.5).long()
+    down = torch.ceil(step * radians.sin() - 0.5).long()
+    reach = int(torch.maximum(across.abs().max(), down.abs().max()))
+    padded = torch.nn.functional.pad(x, [reach] * 4, mode="replicate")
+    plane, width = padded.shape[-2] * padded.shape[-1], padded.shape[-1]
+    here = (torch.arange(h)[:, None] + reach) * width + torch.arange(w) + reach
+    offsets = (down * width + across).to(x.device)
+    base = (here.view(1, 1, -1) + (torch.arange(c) * plane).view(1, c, 1)).view(1, -1).to(x.device)
+    flat, out = padded.reshape(n, -1), torch.zeros(n, c * h * w, device=x.device)
+    for k, tap in enumerate(taps):
+        out += flat.gather(1, base + offsets[:, k : k + 1]).mul_(float(tap))
+    return out.mul_(257).add_(0.5).floor_().div_(257).floor_().view(n, c, h, w)

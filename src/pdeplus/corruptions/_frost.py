@@ -1,0 +1,106 @@
+"""Pictures of ice: those of the benchmark where they can be found, made ones elsewhere.
+
+The benchmark's six pictures come with the package `imagecorruptions`; a folder of pictures can be named in the
+environment variable PDEPLUS_FROST.
+"""
+
+import importlib.util
+import os
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from .._errors import UserError
+from ._plasma import plasma
+from .base import Draws
+
+FOLDER = "PDEPLUS_FROST"
+SUFFIXES = (".png", ".jpg", ".jpeg")
+ROUGHNESS = 1.12
+"""Of made ice: how fast the cloud's detail fades; nearer to 1 is rougher."""
+USED = 5
+"""The benchmark draws from the first five of its six pictures."""
+
+
+def frost_crops(draws: Draws, h: int, w: int, zoom: float) -> Tensor:
+    """A piece of ice for each image, N×3×H×W grey levels."""
+    pictures = _pictures(frost_folder(), zoom, h, w)
+    crops = list[Tensor]()
+    for chance in draws.uniform(0, 1, 3).unbind(0):
+        which, down, across = map(float, chance)
+        picture = pictures[int(which * len(pictures))]
+        top, left = int(down * (picture.shape[1] - h)), int(across * (picture.shape[2] - w))
+        crops.append(picture[:, top : top + h, left : left + w])
+    return torch.stack(crops).to(draws.device)
+
+
+def frost_folder() -> Path | None:
+    """Where the pictures of ice are, or None if they have to be made."""
+    named = os.environ.get(FOLDER)
+    if named:
+        return Path(named)
+    package = importlib.util.find_spec("imagecorruptions")
+    folder = Path(package.origin).parent / "frost" if package and package.origin else None
+    return folder if folder and folder.is_dir() else None
+
+
+def describe_frost() -> str:
+    """Which pictures of ice are used."""
+    folder = frost_folder()
+    return f"the pictures in {folder}" if folder else f"made ice; for the benchmark's pictures: {_ADVICE}"
+
+
+_ADVICE = f"pip install --no-deps imagecorruptions, or name a folder in {FOLDER}"
+
+
+@lru_cache(maxsize=8)
+def _pictures(folder: Path | None, zoom: float, h: int, w: int) -> tuple[Tensor, ...]:
+    """The pictures as 3×H'×W' grey levels, zoomed, and further where a piece of h×w needs it."""
+    if folder is None:
+        warnings.warn(f"frost uses made ice textures, not the benchmark's pictures; for those: {_ADVICE}", stacklevel=2)
+    zoomed = list[Tensor]()
+    for picture in _made_pictures() if folder is None else _read_pictures(folder):
+        enough = max(zoom, (h + 1) / picture.shape[1], (w + 1) / picture.shape[2])
+        small = F.interpolate(picture[None], scale_factor=enough, mode="bilinear", recompute_scale_factor=False)
+        zoomed.append(small[0].add_(0.5).floor_())
+    return tuple(zoomed)
+
+
+def _read_pictures(folder: Path) -> list[Tensor]:
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not found:
+        raise UserError(f"{folder} has no pictures of ice ({', '.join(SUFFIXES)}); {FOLDER} names their folder")
+    pictures = list[Tensor]()
+    for path in found[:USED]:
+        try:
+            pixels = np.asarray(Image.open(path).convert("RGB"))
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(f"{path} cannot be read as a picture: {error}") from error
+        pictures.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1).float())
+    return pictures
+
+
+_TINTS = (
+    ((78, 149, 166), (27, 16, 15)),
+    ((201, 205, 214), (21, 22, 23)),
+    ((201, 205, 214), (21, 22, 23)),
+    ((138, 153, 166), (29, 29, 30)),
+    ((112, 123, 135), (44, 43, 42)),
+)
+"""Mean and spread of the grey levels of the benchmark's pictures, red, green and blue."""
+
+
+@lru_cache(maxsize=1)
+def _made_pictures() -> tuple[Tensor, ...]:
+    """Ridges of rough plasma clouds, coloured like the benchmark's pictures."""
+    draws = Draws(0, ("ice",), range(USED), torch.device("cpu"))
+    ridges = 1 - (plasma(draws, 512, 512, ROUGHNESS) * 2 - 1).abs()
+    ridges = (ridges - ridges.mean((1, 2), keepdim=True)) / ridges.std((1, 2), keepdim=True)
+    tints = torch.tensor(_TINTS).view(USED, 2, 3, 1, 1)
+    return tuple((tints[:, 0] + tints[:, 1] * ridges[:, None]).clamp(0, 255).unbind(0))

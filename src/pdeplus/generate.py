@@ -1,0 +1,258 @@
+"""Corrupted copies of data sets and folders, on disk, in the published layouts.
+
+Work that was interrupted at any point goes on where it stopped: an image's corruption depends on the seed and its place
+alone, files are complete or not there, and an unfinished array grows in order, so that its length says what is done.
+"""
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ._checkpoint import write_file
+from ._errors import UserError
+from ._seeds import derive
+from .corruptions._frost import frost_folder
+from .corruptions.base import SEVERITIES, Scale
+from .corruptions.suite import corrupt, find
+from .data._pictures import Picture, picture_files, read_picture
+from .data.base import Images
+
+Layout = Literal["npy", "folders"]
+"""CIFAR-C's: NAME.npy with all severities, one after the other; or ImageNet-C's: NAME/SEVERITY/CLASS/PICTURE."""
+Watch = Callable[[int], object]
+"""Is told how many more images are done."""
+MANIFEST = "corruptions.json"
+BLOCK_VALUES = 1_500_000
+"""Channel values that a worker takes at a time."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Which corruptions, and what they depend on beside the images."""
+
+    names: tuple[str, ...]
+    severities: tuple[int, ...] = SEVERITIES
+    scale: Scale
+    seed: int = 0
+    workers: int = 0
+    """Threads; 0 for one per core. They change nothing in the result."""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            find(name)
+        if not set(self.severities) <= set(SEVERITIES):
+            raise UserError(f"severity={max(self.severities)} must be a whole number from 1 to 5")
+        if self.workers < 0:
+            raise UserError(f"workers={self.workers} must be at least 0")
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Every corruption at every severity."""
+        return [(name, severity) for name in self.names for severity in self.severities]
+
+
+def fitting_scale(height: int, width: int) -> Scale:
+    """Whose constants suit images of this size best."""
+    side = min(height, width)
+    return "cifar" if side <= 48 else "tiny" if side <= 128 else "imagenet"
+
+
+def corrupt_arrays(images: Images, out: Path, recipe: Recipe, watch: Watch) -> None:
+    """Write labels.npy and, for each corruption, NAME.npy: uint8 5N×H×W×3, severity 1 first."""
+    if recipe.severities != SEVERITIES:
+        raise UserError("an array holds all five severities; for some of them use --layout folders")
+    with _claimed(out, recipe, _described(images)):
+        labels = images.labels.numpy().astype(np.uint8 if int(images.labels.max()) < 256 else np.int64)
+        write_file(out / "labels.npy", _npy(np.tile(labels, len(SEVERITIES))))
+        for name in recipe.names:
+            if (out / f"{name}.npy").exists():
+                watch(len(SEVERITIES) * len(images))
+            else:
+                _grow_array(images, out / f"{name}.npy", name, recipe, watch)
+
+
+def _grow_array(images: Images, path: Path, name: str, recipe: Recipe, watch: Watch) -> None:
+    """Append images to NAME.npy.part in their order until all are there, then give it its name."""
+    n, size = len(images), pixels(images, [0]).shape[1:]
+    header = _npy(np.empty((0, *size), np.uint8), length=len(SEVERITIES) * n)
+    part, bytes_each = path.with_name(path.name + ".part"), int(np.prod(size))
+
+    def work(places: range) -> Picture:
+        chosen = [place % n for place in places]
+        severity = SEVERITIES[places[0] // n]
+        return corrupt(pixels(images, chosen), name, severity, recipe.scale, recipe.seed, indices=chosen)
+
+    with part.open("ab") as file:
+        done = max(file.tell() - len(header), 0) // bytes_each
+        if file.tell() < len(header):
+            file.truncate(0)
+            file.write(header)
+        file.truncate(len(header) + done * bytes_each)
+        watch(done)
+        for spoilt in _in_order(work, _blocks(done, n, max(BLOCK_VALUES // bytes_each, 1)), recipe.workers):
+            file.write(spoilt.tobytes())
+            file.flush()
+            watch(len(spoilt))
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _blocks(done: int, n: int, size: int) -> Iterator[range]:
+    """The places from `done` to 5n in blocks that stay within a severity."""
+    for severity in range(done // n, len(SEVERITIES)):
+        end = (severity + 1) * n
+        for start in range(max(severity * n, done), end, size):
+            yield range(start, min(start + size, end))
+
+
+def corrupt_labelled(images: Images, folders: Sequence[str], out: Path, recipe: Recipe, watch: Watch) -> None:
+    """Write NAME/SEVERITY/CLASS/NUMBER.png for each image; `folders` are the classes' folders."""
+    digits = len(str(len(images) - 1))
+    files = [Path(folders[int(label)], f"{place:0{digits}}.png") for place, label in enumerate(images.labels)]
+
+    def work(place: int) -> int:
+        return _corrupt_picture(lambda: pixels(images, [place]), place, files[place], out, recipe)
+
+    with _claimed(out, recipe, _described(images)):
+        for done in _in_order(work, range(len(images)), recipe.workers):
+            watch(done)
+
+
+def corrupt_folder(folder: Path, out: Path, recipe: Recipe, watch: Watch) -> None:
+    """Write NAME/SEVERITY/… for each corruption: the folder mirrored, every picture a PNG file of the same name.
+
+    What becomes of a picture depends on the seed and its path in the folder, not on the other pictures.
+    """
+    files = mirrored_files(folder, out)
+
+    def work(path: Path) -> int:
+        place = derive(0, path.relative_to(folder).as_posix())
+        return _corrupt_picture(lambda: read_picture(path)[None], place, files[path], out, recipe)
+
+    with _claimed(out, recipe, {}):
+        for done in _in_order(work, files, recipe.workers):
+            watch(done)
+
+
+def mirrored_files(folder: Path, out: Path) -> dict[Path, Path]:
+    """Each picture of a folder and its path in the mirrored one; two that would become one file are refused."""
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{out} lies in {folder}; the corrupted pictures need a folder of their own")
+    first = dict[Path, Path]()
+    for path in picture_files(folder):
+        target = path.relative_to(folder).with_suffix(".png")
+        if target in first:
+            raise UserError(f"{first[target]} and {path} would both become {target}; rename one of them")
+        first[target] = path
+    if not first:
+        raise UserError(f"{folder} holds no pictures")
+    return {path: target for target, path in first.items()}
+
+
+def _corrupt_picture(read: Callable[[], Picture], place: int, file: Path, out: Path, recipe: Recipe) -> int:
+    """Write what is not there yet of one picture's corruptions; returns how many there are."""
+    targets = {cell: out / cell[0] / str(cell[1]) / file for cell in recipe.cells}
+    missing = [cell for cell, target in targets.items() if not (target.exists() and target.stat().st_size)]
+    if missing:
+        clean = read()
+        for name, severity in missing:
+            target = targets[name, severity]
+            spoilt = corrupt(clean, name, severity, recipe.scale, recipe.seed, indices=[place])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(target.name + ".tmp")
+            Image.fromarray(spoilt[0]).save(temporary, "PNG")
+            temporary.replace(target)
+    return len(targets)
+
+
+@contextmanager
+def _claimed(out: Path, recipe: Recipe, images: dict[str, Any]) -> Generator[None]:
+    """Hold the folder for this process and these settings; one made with others is refused."""
+    frost = {"frost": "pictures" if frost_folder() else "made"} if "frost" in recipe.names else {}
+    settings = {"scale": recipe.scale, "seed": recipe.seed, **images, **frost}
+    out.mkdir(parents=True, exist_ok=True)
+    with _alone(out):
+        manifest = out / MANIFEST
+        if manifest.exists():
+            known: dict[str, Any] = json.loads(manifest.read_text("utf-8"))
+            for key, value in settings.items():
+                if known.get(key, value) != value:
+                    raise UserError(f"{out} was made with {key}={known[key]}, not {value}; choose another --out")
+            settings = known | settings
+        elif any(out.iterdir()):
+            raise UserError(f"{out} holds other files; choose an empty folder")
+        write_file(manifest, json.dumps(settings, indent=2).encode())
+        yield
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Keep other processes out, where the system can; the lock goes with the process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{folder} is being written by another process") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _described(images: Images) -> dict[str, Any]:
+    """What tells these images from others: their number, and a hash of their labels and the first of them."""
+    few = pixels(images, range(min(len(images), 16)))
+    digest = hashlib.sha256(few.tobytes() + images.labels.numpy().tobytes()).hexdigest()
+    return {"images": len(images), "size": list(few.shape[1:3]), "sha256": digest[:16]}
+
+
+def pixels(images: Images, places: Sequence[int]) -> Picture:
+    """Those images as uint8 N×H×W×3."""
+    return images.take(torch.tensor(places)).images.permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def _npy(array: np.ndarray, length: int | None = None) -> bytes:
+    """An array in .npy format; with a `length`, as the beginning of one that has so many rows."""
+    shape = array.shape if length is None else (length, *array.shape[1:])
+    buffer = BytesIO()
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    np.lib.format.write_array_header_1_0(buffer, {"descr": descr, "fortran_order": False, "shape": shape})
+    return buffer.getvalue() + array.tobytes()
+
+
+def _in_order(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """The results of `work` in the order of the items, from threads that keep a little ahead."""
+    workers, threads = workers or os.cpu_count() or 1, torch.get_num_threads()
+    waiting = deque[Future[Result]]()
+    pool = ThreadPoolExecutor(workers)
+    torch.set_num_threads(1)  # every worker has a core, a second level of threads would only be in the way
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

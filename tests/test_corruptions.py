@@ -1,0 +1,351 @@
+"""Corruptions: each follows its formula, and an image's result depends on its seed and place alone."""
+
+import numpy as np
+import pytest
+import torch
+
+import pdeplus as pp
+from pdeplus._errors import UserError
+from pdeplus.corruptions import _filters, _water
+from pdeplus.corruptions.base import SEVERITIES, Draws
+from pdeplus.corruptions.suite import SUITE, corrupt
+
+SCALES = ("cifar", "tiny", "imagenet")
+
+
+@pytest.fixture(autouse=True)
+def made_ice(monkeypatch, recwarn):
+    """The ice that every machine has."""
+    monkeypatch.setattr("pdeplus.corruptions._frost.frost_folder", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    """Smooth colours, edges, flat areas, black and white: 6×20×27×3."""
+    random = np.random.default_rng(0)
+    rows, columns = np.mgrid[:20, :27] / 20
+    waves = np.stack([np.sin(5 * rows + k) * np.cos(3 * columns * k) for k in range(1, 4)], -1)
+    images = 127 + 90 * waves[None] + random.normal(0, 12, (6, 20, 27, 3))
+    images[1, :, :13], images[2, 5:15, 5:15], images[3] = 255, 0, 128
+    return images.clip(0, 255).astype(np.uint8)
+
+
+def draws(n: int = 4, seed: int = 0) -> Draws:
+    return Draws(seed, ("test",), range(n), torch.device("cpu"))
+
+
+def test_the_suite_is_the_published_one():
+    assert pp.CORRUPTIONS == (
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+        "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+    )  # fmt: skip
+    assert pp.EXTRA_CORRUPTIONS == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+
+@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("scale", SCALES)
+def test_contract(images, name, scale):
+    for severity in SEVERITIES:
+        before = images.copy()
+        out = corrupt(images, name, severity, scale, seed=3)
+        assert out.shape == images.shape
+        assert out.dtype == np.uint8
+        assert np.array_equal(images, before)
+        assert (out != images).any()
+        if SUITE[name].seeded:
+            assert (corrupt(images, name, severity, scale, seed=4) != out).any()
+        else:
+            assert np.array_equal(corrupt(images, name, severity, scale, seed=4), out)
+
+
+@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("scale", SCALES)
+def test_an_image_does_not_depend_on_its_batch(images, name, scale):
+    threads = torch.get_num_threads()
+    for severity in SEVERITIES:
+        whole = corrupt(images, name, severity, scale, seed=1, indices=range(10, 16))
+        turned = corrupt(images[::-1].copy(), name, severity, scale, seed=1, indices=range(15, 9, -1))
+        assert np.array_equal(turned[::-1], whole)
+        torch.set_num_threads(1)
+        alone = [corrupt(images[i : i + 1], name, severity, scale, seed=1, indices=[10 + i]) for i in range(6)]
+        torch.set_num_threads(threads)
+        assert np.array_equal(np.concatenate(alone), whole)
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_any_size_from_one_pixel_on(name):
+    for height, width in ((1, 1), (2, 3), (3, 70), (33, 8)):
+        image = np.full((1, height, width, 3), 90, np.uint8)
+        for severity in (1, 5):
+            for scale in SCALES:
+                assert corrupt(image, name, severity, scale).shape == image.shape
+
+
+def test_chunks_make_no_difference(monkeypatch, images):
+    whole = {name: corrupt(images, name, 5) for name in SUITE}
+    monkeypatch.setattr("pdeplus.corruptions.suite.VALUES_AT_ONCE", 1)
+    for name, expected in whole.items():
+        assert np.array_equal(corrupt(images, name, 5), expected)
+
+
+def test_tensors_and_empty_batches(images):
+    x = torch.from_numpy(images)
+    assert torch.equal(corrupt(x, "fog", 2), torch.from_numpy(corrupt(images, "fog", 2)))
+    assert corrupt(x.permute(0, 2, 1, 3), "zoom_blur", 2).shape == (6, 27, 20, 3)
+    assert len(corrupt(images[:0], "snow", 2)) == 0
+    frozen = images.copy()
+    frozen.flags.writeable = False  # as np.asarray(PIL image) is
+    assert np.array_equal(corrupt(frozen, "fog", 2), corrupt(images, "fog", 2))
+    assert np.array_equal(corrupt(images[:, ::-1], "contrast", 2), corrupt(images, "contrast", 2)[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fgo",), "corruption 'fgo' is not known; did you mean 'fog'"),
+        (("fog", 6), "severity=6 must be a whole number from 1 to 5"),
+        (("fog", 0), "severity=0"),
+        (("fog", 3, "cfar"), "scale='cfar' is not known; choose from cifar, tiny, imagenet"),
+    ],
+)
+def test_wrong_arguments_are_named(images, arguments, message):
+    with pytest.raises(UserError, match=message):
+        corrupt(images, *arguments)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 8, 8, 3)), np.zeros((8, 8, 3), np.uint8), np.zeros((2, 8, 8, 1), np.uint8)]
+)
+def test_wrong_images_are_named(wrong):
+    with pytest.raises(UserError, match="images must be uint8 N×H×W×3, not"):
+        corrupt(wrong, "fog")
+    with pytest.raises(UserError, match="2 images need as many indices, not 1"):
+        corrupt(np.zeros((2, 8, 8, 3), np.uint8), "fog", indices=[1])
+
+
+# closed forms
+
+
+def grey(level: float, n: int = 8, size: int = 64) -> torch.Tensor:
+    return torch.full((n, 3, size, size), float(level))
+
+
+def test_noise_has_its_moments():
+    x = grey(100)
+    noise = SUITE["gaussian_noise"](x, draws(8), 3, "cifar") - 100
+    assert float(noise.mean()) == pytest.approx(0, abs=0.3)
+    assert float(noise.std()) == pytest.approx(0.08 * 255, rel=0.02)
+    shot = SUITE["shot_noise"](x, draws(8), 5, "cifar")
+    assert float(shot.mean()) == pytest.approx(100, rel=0.01)
+    assert float(shot.var()) == pytest.approx(100 * 255 / 50, rel=0.03)  # Poisson: var(255 P / c) = 255 x / c
+    speckle = SUITE["speckle_noise"](x, draws(8), 5, "cifar")
+    assert float(speckle.std()) == pytest.approx(0.2 * 100, rel=0.02)
+    impulse = SUITE["impulse_noise"](x, draws(8), 5, "imagenet")
+    assert float((impulse == 0).float().mean()) == pytest.approx(0.27 / 2, rel=0.05)
+    assert float((impulse == 255).float().mean()) == pytest.approx(0.27 / 2, rel=0.05)
+
+
+def test_gaussian_filter_is_scipys():
+    from scipy import ndimage
+
+    x = np.random.default_rng(0).random((2, 17, 30))
+    for sigma in (0.3, 1, 2.5, 9):
+        for border in ("nearest", "reflect"):
+            expected = ndimage.gaussian_filter(x, (0, sigma, sigma), mode=border, truncate=3)
+            ours = _filters.gaussian_filter(torch.from_numpy(x), sigma, truncate=3, border=border)
+            assert np.allclose(ours, expected, atol=1e-12)
+
+
+def test_convolution_is_scipys():
+    from scipy import ndimage
+
+    random = np.random.default_rng(0)
+    x, kernel = random.random((2, 3, 9, 11)), random.random((5, 5))
+    expected = np.stack([[ndimage.correlate(plane, kernel, mode="mirror") for plane in image] for image in x])
+    assert np.allclose(_filters.convolve(torch.from_numpy(x), torch.from_numpy(kernel)), expected)
+
+
+def test_zoom_is_scipys():
+    from scipy import ndimage
+
+    line = np.random.default_rng(0).random(32)
+    for factor in (1.0, 1.01, 1.07, 1.25, 1.75, 2.25):
+        kept = int(np.ceil(32 / factor))
+        top = (32 - kept) // 2
+        zoomed = ndimage.zoom(line[top : top + kept], factor, order=1)
+        trim = (len(zoomed) - 32) // 2
+        assert np.allclose(_filters.zoom_matrix(32, factor) @ torch.from_numpy(line), zoomed[trim : trim + 32])
+
+
+def test_zoom_blur_is_the_mean_of_its_zooms():
+    x = torch.rand(2, 3, 16, 20, generator=torch.Generator().manual_seed(0)) * 255
+    factors = [1.0, 1.1, 1.2]
+    zooms = [_filters.separable(x, _filters.zoom_matrix(16, f), _filters.zoom_matrix(20, f)) for f in factors]
+    assert torch.allclose(_filters.zoom_mean(x, factors), (x + sum(zooms)) / 4, atol=1e-3)
+
+
+def test_pixelate_is_pillows_box(images):
+    from PIL import Image
+
+    for severity, factor in enumerate((0.95, 0.9, 0.85, 0.75, 0.65), 1):
+        for image, ours in zip(images, corrupt(images, "pixelate", severity), strict=True):
+            small = Image.fromarray(image).resize((int(27 * factor), int(20 * factor)), Image.Resampling.BOX)
+            expected = np.asarray(small.resize((27, 20), Image.Resampling.BOX))
+            assert np.abs(ours.astype(int) - expected).max() <= 1
+            assert (ours != expected).mean() < 0.01
+
+
+def test_motion_blur_spreads_a_point_along_its_direction():
+    x = torch.zeros(2, 1, 31, 31)
+    x[:, :, 15, 15] = 255
+    out = _filters.motion_blur(x, torch.tensor([0.0, 90.0]), radius=3, sigma=1.5)
+    taps = np.exp(-0.5 * (np.arange(7) / 1.5) ** 2)
+    expected = np.floor(255 * taps / taps.sum() + 1e-3)
+    assert out[0, 0, 15, 9:16].flip(0).tolist() == expected.tolist()  # a pixel sees those to its right
+    assert out[1, 0, 9:16, 15].flip(0).tolist() == expected.tolist()
+    assert out[0].count_nonzero() == out[1].count_nonzero() == (expected > 0).sum()
+
+
+def test_glass_blur_is_the_sequential_scan():
+    """The doubled pointers give what the scan pixel by pixel gives."""
+    from pdeplus.corruptions.blur import _scan_sources
+
+    n, h, w, reach = 3, 12, 15, 2
+    sources = _scan_sources(draws(n), n, h, w, reach)
+    offsets = draws(n).integers(-reach, reach, 2, h, w)
+    for image in range(n):
+        held = np.arange(h * w).reshape(h, w)
+        for row in range(h - reach, reach, -1):
+            for column in range(w - reach, reach, -1):
+                if row < h and column < w:
+                    down, across = offsets[image, :, row, column].tolist()
+                    held[row, column] = held[row + down, column + across]
+        assert np.array_equal(sources[image].view(h, w), held)
+
+
+def test_brightness_and_saturation_are_hsvs(images):
+    import colorsys
+
+    pixels = [(200, 100, 50), (0, 0, 0), (90, 90, 90), (255, 255, 255), (10, 250, 251), (254, 1, 1)]
+    x = np.array(pixels, np.uint8).reshape(1, 1, -1, 3)
+    for name, severity, change in (
+        ("brightness", 5, lambda h, s, v: (h, s, min(v + 0.3, 1))),
+        ("saturate", 5, lambda h, s, v: (h, min(s * 2.5 + 0.2, 1), v)),
+        ("saturate", 1, lambda h, s, v: (h, s * 0.3, v)),
+    ):
+        expected = [
+            255 * np.array(colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*np.array(p) / 255)))) for p in pixels
+        ]
+        assert np.abs(corrupt(x, name, severity)[0, 0] - np.floor(np.array(expected) + 1e-6)).max() <= 1
+
+
+def test_contrast_goes_to_each_channels_mean(images):
+    mean = images.mean((1, 2), keepdims=True)
+    expected = np.floor((images - mean) * 0.4 + mean)
+    assert np.abs(corrupt(images, "contrast", 3) - expected).max() <= 1
+
+
+def test_fog_keeps_the_brightest_value(images):
+    clouds = SUITE["fog"].function(torch.zeros(5, 3, 32, 32), draws(5), 1.0, 2.0)
+    assert torch.equal(clouds, torch.zeros_like(clouds))  # black stays black
+    white = SUITE["fog"].function(grey(255, 5, 32), draws(5), 1.0, 2.0)
+    assert float(white.amax()) == pytest.approx(255)
+    assert float(white.amin()) == pytest.approx(255 / 2)
+
+
+def test_defocus_of_one_pixel_is_the_kernel():
+    x = torch.zeros(1, 3, 9, 9)
+    x[..., 4, 4] = 255
+    box = SUITE["defocus_blur"](x, draws(1), 5, "cifar")  # radius 1.5: all of 3×3
+    assert torch.allclose(box[0, 0, 3:6, 3:6], torch.full((3, 3), 255 / 9), atol=0.01)
+
+
+def test_elastic_transform_moves_smoothly_and_only_so_far():
+    columns = torch.arange(64.0).expand(4, 3, 64, 64).contiguous()
+    moved = SUITE["elastic_transform"].function(columns, draws(4), 0, 0, 3.0)
+    inner = (moved - columns)[..., 24:40, 24:40].abs()
+    assert float(inner.mean()) > 0
+    assert float(inner.max()) < 9
+
+
+def test_spatter_colours():
+    x = grey(128, 4, 32)
+    mud = SUITE["spatter"](x, draws(4), 5, "cifar")
+    covered = mud[:, 0] < 100
+    assert 0 < float(covered.float().mean()) < 0.3
+    assert torch.equal(SUITE["spatter"](x, draws(4), 5, "cifar"), mud)
+    water = SUITE["spatter"](x, draws(4), 2, "cifar") - 128
+    assert float(water.amin()) == 0
+    wet = water[:, 0] > 1
+    assert torch.allclose(water[:, 1][wet] / water[:, 0][wet], torch.tensor(238 / 175), atol=1e-3)
+
+
+def test_edges_of_a_square():
+    square = np.zeros((1, 12, 12))
+    square[0, 3:9, 3:9] = 200
+    edges = _water.canny(square)[0]
+    assert edges[3:9, [2, 3]].any(1).all()
+    assert not edges[5:7, 5:7].any()
+    assert not edges[:2].any()
+    assert not _water.canny(np.full((1, 12, 12), 77.0)).any()
+
+
+def test_weak_edges_need_a_strong_one():
+    step = np.zeros((2, 9, 9))
+    step[:, :, 5:] = 20  # Sobel: 4 · 20 = 80, weak
+    step[1, 4:, 5:] = 90
+    assert not _water.canny(step[:1]).any()
+    assert _water.canny(step)[1, 0, 4:6].any()  # weak itself, connected to the strong part
+    assert not _water.canny(step)[0].any()
+
+
+def test_chamfer_distance():
+    edges = np.zeros((1, 20, 20), bool)
+    edges[0, 10, 10] = True
+    distance = _water.edge_distance(edges)[0]
+    for dy, dx, expected in (
+        (0, 5, 5),
+        (3, 3, 4.2),
+        (1, 2, 2.1969),
+        (-4, 2, 4.3938),
+        (2, -5, 2 * 2.1969 + 1),
+        (0, 0, 0),
+    ):
+        assert distance[10 + dy, 10 + dx] == pytest.approx(expected, abs=1e-4)
+
+
+def test_made_ice_says_so(images):
+    from pdeplus.corruptions import _frost
+
+    _frost._pictures.cache_clear()
+    with pytest.warns(UserWarning, match="made ice textures.*pip install --no-deps imagecorruptions"):
+        corrupt(images, "frost", 1)
+
+
+def test_ice_from_a_folder(images, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.undo()
+    monkeypatch.setenv("PDEPLUS_FROST", str(tmp_path))
+    with pytest.raises(UserError, match="has no pictures of ice"):
+        corrupt(images, "frost", 1)
+    for i in range(6):
+        Image.new("RGB", (300, 200), (40 * i, 100, 200)).save(tmp_path / f"ice {i}.png")
+    black = np.zeros((100, 32, 32, 3), np.uint8)
+    out = corrupt(black, "frost", 2)[:, 0, 0]
+    assert set(out[:, 0].tolist()) == {int(0.3 * 40 * i + 1e-6) for i in range(5)}  # the sixth is never used
+    assert set(out[:, 1].tolist()) == {30}
+    (tmp_path / "ice 0.png").write_bytes(b"no picture")
+    from pdeplus.corruptions import _frost
+
+    _frost._pictures.cache_clear()
+    with pytest.raises(UserError, match="ice 0.png cannot be read as a picture"):
+        corrupt(images, "frost", 1)
+
+
+def test_training_code_does_not_import_the_test_corruptions():
+    import subprocess
+    import sys
+
+    code = "import sys, pdeplus.run, pdeplus.methods.pde_plus; sys.exit(any('corruptions' in m for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
