@@ -23,6 +23,8 @@ format: $(READY)
 benchmark: $(READY)  ## speed, as ratios measured in one run
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/inference.py
+	$(BIN)/python benchmarks/augment.py
+	$(BIN)/python benchmarks/corruptions.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'

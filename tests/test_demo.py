@@ -1,10 +1,12 @@
-"""The demo at a fraction of its size, and its shifts."""
+"""The demo at a fraction of its size, and its table."""
 
 import pytest
 import torch
 
+import pdeplus as pp
 from pdeplus import demo
 from pdeplus._errors import UserError
+from pdeplus.data.base import Images
 
 TINY = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
 
@@ -25,20 +27,17 @@ def test_demo_prints_a_table_draws_a_figure_and_trains_nothing_twice(tmp_path, c
         demo.run_demo(tmp_path, [*TINY, "seed=1"])
 
 
-def test_shifts_do_what_they_say():
-    x = torch.rand(64, 3, 32, 32)
-    assert (demo.gaussian_noise(torch.full_like(x, 0.5)) - 0.5).std().item() == pytest.approx(0.24, abs=0.01)
-    assert torch.allclose(demo.contrast(x).std((1, 2, 3)), 0.2 * x.std((1, 2, 3)), rtol=1e-3)
-    assert torch.allclose(demo.blur(torch.full_like(x, 0.3)), torch.tensor(0.3))
-    point = torch.zeros(1, 1, 31, 31)
-    point[0, 0, 15, 15] = 1
-    spread = demo.blur(point)[0, 0]
-    distance = (torch.arange(31) - 15.0) ** 2
-    assert (spread.sum(0) * distance).sum().sqrt().item() == pytest.approx(2.5, rel=0.02)
-    assert demo.brightness(torch.zeros(1, 1, 2, 2)).unique().tolist() == [0.5]
-    assert demo.pixelate(x)[0, 0].unique().numel() <= 100
+def test_the_fifteen_corruptions_are_those_of_the_suite():
+    images = Images(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8), torch.zeros(3, dtype=torch.long))
+    versions = demo.versions(images)
+    assert tuple(versions) == ("clean", *pp.CORRUPTIONS)
+    pixels = images.images.permute(0, 2, 3, 1)
+    assert torch.equal(versions["clean"], pixels)
+    assert torch.equal(versions["fog"], pp.corrupt(pixels, "fog", 5))
 
 
 def test_table_by_hand():
-    table = demo.format_table({"A": {"clean": 1.0, "noise": 0.5, "blur": 0.25}})
-    assert "| A | 100.0 | 50.0 | 25.0 | 37.5 |" in table
+    row = dict.fromkeys(pp.CORRUPTIONS, 0.5) | {"clean": 1.0, "gaussian_noise": 0.2, "fog": 0.9}
+    table = demo.format_table({"A": row})
+    assert "| clean | noise | blur | weather | digital | mean of 15 |" in table
+    assert "| A | 100.0 | 40.0 | 50.0 | 60.0 | 50.0 | 50.7 |" in table

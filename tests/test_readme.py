@@ -59,6 +59,16 @@ def test_example_wrap_your_model(tmp_path):
     assert float(shown.split()[1].rstrip(",")) > 0.9
 
 
+def test_example_corrupt_a_folder(tmp_path):
+    shown = run([sys.executable, str(ROOT / "examples" / "corrupt_a_folder.py")], tmp_path)
+    assert shown.count("mean change") == 4
+
+
+def test_example_train_on_your_images(tmp_path):
+    shown = run([sys.executable, str(ROOT / "examples" / "train_on_your_images.py")], tmp_path)
+    assert float(shown.split()[2]) > 0.5
+
+
 def test_example_write_a_method(tmp_path):
     words = ["train", "demo", "method.name=examples.write_a_method", "method.noise=0.2", *SMALLER, "train.epochs=1"]
     run([sys.executable, "-m", "pdeplus", *words, "--out", str(tmp_path / "run")], ROOT)
@@ -69,3 +79,5 @@ def test_benchmarks_run(tmp_path):
     shown = run([sys.executable, str(ROOT / "benchmarks" / "training_step.py"), *small], tmp_path)
     assert "fused" in shown
     assert "× bare" in run([sys.executable, str(ROOT / "benchmarks" / "inference.py"), *small], tmp_path)
+    few = ["--rounds", "1", "--images", "8"]
+    assert "× faster" in run([sys.executable, str(ROOT / "benchmarks" / "corruptions.py"), *few], tmp_path)
