@@ -7,6 +7,7 @@ import torch
 import pdeplus as pp
 from pdeplus._errors import UserError
 from pdeplus.corruptions import _filters, _water
+from pdeplus.corruptions._poisson import poisson_numbers
 from pdeplus.corruptions.base import SEVERITIES, Draws
 from pdeplus.corruptions.suite import SUITE, corrupt
 
@@ -143,6 +144,19 @@ def test_noise_has_its_moments():
     impulse = SUITE["impulse_noise"](x, draws(8), 5, "imagenet")
     assert float((impulse == 0).float().mean()) == pytest.approx(0.27 / 2, rel=0.05)
     assert float((impulse == 255).float().mean()) == pytest.approx(0.27 / 2, rel=0.05)
+
+
+@pytest.mark.parametrize(("level", "photons"), [(0, 50), (1, 3), (20, 100), (128, 50), (255, 500)])
+def test_poisson_numbers_have_their_distribution(level, photons):
+    from scipy import stats
+
+    # every column of the table is met equally often, so frequencies are exact up to the grid's fineness
+    uniform = (torch.arange(2**21) + 0.5) / 2**21
+    numbers = poisson_numbers(torch.full_like(uniform, level), photons / 255, uniform).long()
+    frequency = torch.bincount(numbers).numpy() / len(uniform)
+    expected = stats.poisson.pmf(np.arange(len(frequency)), level * photons / 255)
+    assert np.abs(frequency - expected).max() < 1e-4
+    assert np.abs(frequency - expected).sum() < 1e-3
 
 
 def test_gaussian_filter_is_scipys():

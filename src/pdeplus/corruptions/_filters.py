@@ -15,6 +15,9 @@ import torch
 from scipy import sparse  # type: ignore[reportMissingTypeStubs]
 from torch import Tensor
 
+FEW = 4
+"""A Gaussian of up to so many taps a side is faster tap by tap than as a matrix."""
+
 
 def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """rows · x · columnsᵀ for each image plane of `x` (…×H×W); the rule for the border is part of the matrices."""
@@ -23,19 +26,25 @@ def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def gaussian_filter(x: Tensor, sigma: float, *, truncate: float = 4.0, border: str = "nearest") -> Tensor:
     """Gaussian blur of the last two axes; taps beyond `truncate` sigmas are dropped."""
-    if int(truncate * sigma + 0.5) == 0:
+    radius = int(truncate * sigma + 0.5)
+    if radius == 0:
         return x
-    h, w = x.shape[-2:]
-    return separable(x, _gaussian_matrix(h, sigma, truncate, border), _gaussian_matrix(w, sigma, truncate, border))
+    if radius <= FEW:
+        taps = torch.from_numpy(_gaussian_taps(radius, sigma))
+        return convolve(convolve(x, taps[:, None], border), taps[None], border)
+    rows, columns = (_gaussian_matrix(size, radius, sigma, border) for size in x.shape[-2:])
+    return separable(x, rows, columns)
+
+
+def _gaussian_taps(radius: int, sigma: float) -> np.ndarray:
+    taps = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+    return taps / taps.sum()
 
 
 @lru_cache(maxsize=64)
-def _gaussian_matrix(size: int, sigma: float, truncate: float, border: str) -> Tensor:
-    radius = int(truncate * sigma + 0.5)
-    offsets = np.arange(-radius, radius + 1)
-    taps = np.exp(-0.5 * (offsets / sigma) ** 2)
+def _gaussian_matrix(size: int, radius: int, sigma: float, border: str) -> Tensor:
     matrix = np.zeros((size, size))
-    for offset, tap in zip(offsets, taps / taps.sum(), strict=True):
+    for offset, tap in zip(range(-radius, radius + 1), _gaussian_taps(radius, sigma), strict=True):
         np.add.at(matrix, (np.arange(size), border_index(np.arange(size) + offset, size, border)), tap)
     return torch.from_numpy(matrix)
 
@@ -52,19 +61,28 @@ def border_index(index: np.ndarray, size: int, border: str) -> np.ndarray:
     return np.minimum(index, 2 * size - 1 - index)
 
 
-def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Filter each plane of N×C×H×W with one small odd square kernel, the border mirrored."""
-    h, w = x.shape[-2:]
-    reach = kernel.shape[-1] // 2
-    rows = torch.from_numpy(border_index(np.arange(-reach, h + reach), h, "mirror")).to(x.device)
-    columns = torch.from_numpy(border_index(np.arange(-reach, w + reach), w, "mirror")).to(x.device)
-    padded = x.index_select(-2, rows).index_select(-1, columns)
+def convolve(x: Tensor, kernel: Tensor, border: str = "mirror") -> Tensor:
+    """Filter the last two axes with one small kernel of odd sides, tap by tap."""
+    padded = _padded(_padded(x, -2, kernel.shape[0] // 2, border), -1, kernel.shape[1] // 2, border)
     total, term = torch.zeros_like(x), torch.empty_like(x)
+    h, w = x.shape[-2:]
     for place in kernel.nonzero():
         i, j = int(place[0]), int(place[1])
         torch.mul(padded[..., i : i + h, j : j + w], float(kernel[i, j]), out=term)
         total += term
     return total
+
+
+def _padded(x: Tensor, axis: int, reach: int, border: str) -> Tensor:
+    """`x` with `reach` more entries at both ends of an axis."""
+    if not reach:
+        return x
+    size = x.shape[axis]
+    before, after = (
+        torch.from_numpy(border_index(np.arange(start, start + reach), size, border)).to(x.device)
+        for start in (-reach, size)
+    )
+    return torch.cat([x.index_select(axis, before), x, x.index_select(axis, after)], axis)
 
 
 @lru_cache(maxsize=256)

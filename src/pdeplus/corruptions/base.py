@@ -40,18 +40,10 @@ class Draws:
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Whole numbers from low to high - 1, N×shape, int64."""
-        fraction = self._fill(shape, lambda row, stream: row.uniform_(generator=stream), torch.float64)
-        return (fraction * (high - low)).long() + low
+        return (self.uniform(0, 1, *shape) * (high - low)).long() + low
 
-    def poisson(self, rate: Tensor) -> Tensor:
-        """Poisson numbers of these rates."""
-        rows = [torch.poisson(row, generator=s) for row, s in zip(rate.cpu(), self._streams, strict=True)]
-        return torch.stack(rows).to(self.device)
-
-    def _fill(
-        self, shape: Sequence[int], fill: Callable[[Tensor, torch.Generator], Any], dtype: torch.dtype = torch.float32
-    ) -> Tensor:
-        out = torch.empty(len(self._streams), *shape, dtype=dtype)
+    def _fill(self, shape: Sequence[int], fill: Callable[[Tensor, torch.Generator], Any]) -> Tensor:
+        out = torch.empty(len(self._streams), *shape)
         for row, stream in zip(out.unbind(0), self._streams, strict=True):
             fill(row, stream)
         return out.to(self.device)

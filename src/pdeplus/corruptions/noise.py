@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ._poisson import poisson_numbers
 from .base import Draws, corruption
 
 
@@ -22,7 +23,7 @@ def gaussian_noise(x: Tensor, draws: Draws, std: float) -> Tensor:
 )  # fmt: skip
 def shot_noise(x: Tensor, draws: Draws, photons: float) -> Tensor:
     """Counted photons: Poisson with `photons` for white."""
-    return draws.poisson(x * (photons / 255)).mul_(255 / photons)
+    return poisson_numbers(x, photons / 255, draws.uniform(0, 1, *x.shape[1:])).mul_(255 / photons)
 
 
 @corruption(
