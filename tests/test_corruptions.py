@@ -114,6 +114,15 @@ def test_wrong_arguments_are_named(images, arguments, message):
         corrupt(images, *arguments)
 
 
+def test_whole_numbers_of_any_kind_mean_the_same(images):
+    expected = corrupt(images[:3], "snow", 3, seed=1, indices=[5, 6, 7])
+    for indices in (torch.tensor([5, 6, 7]), np.array([5, 6, 7]), range(5, 8)):
+        assert np.array_equal(corrupt(images[:3], "snow", np.int64(3), seed=torch.tensor(1), indices=indices), expected)
+    for wrong in ({"seed": 1.0}, {"seed": None}, {"severity": 3.0}, {"indices": [0.0, 1.0, 2.0]}):
+        with pytest.raises(UserError, match="must be a whole number"):
+            corrupt(images[:3], "snow", **wrong)
+
+
 @pytest.mark.parametrize(
     "wrong", [np.zeros((2, 8, 8, 3)), np.zeros((8, 8, 3), np.uint8), np.zeros((2, 8, 8, 1), np.uint8)]
 )
@@ -188,7 +197,7 @@ def test_zoom_is_scipys():
         top = (32 - kept) // 2
         zoomed = ndimage.zoom(line[top : top + kept], factor, order=1)
         trim = (len(zoomed) - 32) // 2
-        assert np.allclose(_filters.zoom_matrix(32, factor) @ torch.from_numpy(line), zoomed[trim : trim + 32])
+        assert np.allclose(_filters.zoom_matrix(32, factor) @ line, zoomed[trim : trim + 32])
 
 
 def test_zoom_blur_is_the_mean_of_its_zooms():
@@ -196,6 +205,34 @@ def test_zoom_blur_is_the_mean_of_its_zooms():
     factors = [1.0, 1.1, 1.2]
     zooms = [_filters.separable(x, _filters.zoom_matrix(16, f), _filters.zoom_matrix(20, f)) for f in factors]
     assert torch.allclose(_filters.zoom_mean(x, factors), (x + sum(zooms)) / 4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["zoom_blur", "gaussian_blur", "pixelate", "snow", "elastic_transform", "glass_blur"])
+def test_long_lines_are_sums_of_few_entries(name, images, monkeypatch):
+    whole = {s: corrupt(images, name, s, "imagenet").astype(int) for s in SEVERITIES}
+    monkeypatch.setattr(_filters, "DENSE", 0)
+    for severity, expected in whole.items():
+        difference = np.abs(corrupt(images, name, severity, "imagenet") - expected)
+        assert difference.max() <= 1
+        assert (difference > 0).mean() < 0.01
+
+
+def test_imagenet_constants_are_the_published_ones():
+    """No recorded output checks these: first and last severity."""
+    known = {
+        "gaussian_noise": (0.08, 0.38), "shot_noise": (60, 3), "impulse_noise": (0.03, 0.27),
+        "speckle_noise": (0.15, 0.6), "defocus_blur": ((3, 0.1), (10, 0.5)), "glass_blur": ((0.7, 1, 2), (1.5, 4, 2)),
+        "motion_blur": ((10, 3), (20, 15)), "zoom_blur": ((1.11, 0.01), (1.31, 0.03)), "gaussian_blur": (1, 6),
+        "snow": ((0.1, 0.3, 3, 0.5, 10, 4, 0.8), (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55)),
+        "frost": ((1, 0.4, 1), (0.6, 0.75, 1)), "fog": ((1.5, 2), (3, 1.4)), "brightness": (0.1, 0.5),
+        "spatter": ((0.65, 0.3, 4, 0.69, 0.6, False), (0.67, 0.4, 1, 0.65, 1.5, True)), "contrast": (0.4, 0.05),
+        "elastic_transform": ((488, 244 * 0.7, 24.4), (244 * 0.12, 2.44, 4.88)), "pixelate": (0.6, 0.25),
+        "jpeg_compression": (25, 7), "saturate": ((0.3, 0), (20, 0.2)),
+    }  # fmt: skip
+    assert set(known) == set(SUITE)
+    for name, ends in known.items():
+        levels = SUITE[name].constants["imagenet"]
+        assert np.allclose(np.array([levels[0], levels[-1]], float), np.array(ends, float)), name
 
 
 def test_pixelate_is_pillows_box(images):

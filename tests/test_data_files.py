@@ -94,6 +94,7 @@ def test_a_hostile_pickle_never_runs(tmp_path, protocol, where):
         b"\x80\x02}(U\x04data",
         b"garbage",
         b"(" * 100_000,
+        b"\x80\x02Nr\x00\xa3\xe1\x11.",  # says it has 300 million objects: the unpickler in C takes 5 GB for them
     ],
 )
 def test_damaged_and_crafted_pickles_are_refused(tmp_path, raw):
@@ -192,9 +193,14 @@ def test_bad_corrupted_labels_names_and_severities_are_refused(tmp_path):
     assert "label 9 at 9" in refused("labels.npy", lambda: read_corrupted(folder, "fog", 1, classes=TEN[:9]))
     (folder / "fog.npy").write_bytes((folder / "fog.npy").read_bytes()[:1000])
     assert "cannot be read" in refused(folder / "fog.npy", lambda: read_corrupted(folder, "fog", 1, classes=TEN))
+    np.savez(folder / "snow.npz", a=np.zeros(3))
+    (folder / "snow.npz").replace(folder / "snow.npy")
+    assert "is an archive" in refused(folder / "snow.npy", lambda: read_corrupted(folder, "snow", 1, classes=TEN))
     (folder / "snow.npy").write_bytes(b"")
     assert "cannot be read" in refused(folder / "snow.npy", lambda: read_corrupted(folder, "snow", 1, classes=TEN))
     np.save(folder / "fog.npy", pixels(0, 100, 32, 32, 3))
+    np.save(folder / "labels.npy", np.uint8(3))
+    assert "0 dimensions" in refused("labels.npy", lambda: read_corrupted(folder, "fog", 1, classes=TEN))
     (folder / "labels.npy").unlink()
     assert "no such file" in refused("labels.npy", lambda: read_corrupted(folder, "fog", 1, classes=TEN))
 

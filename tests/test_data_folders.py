@@ -50,9 +50,11 @@ def test_one_folder_is_cut_in_two_by_the_seed_and_no_picture_is_lost(tmp_path):
     assert keys(ImageFolder(root=str(tmp_path), held_out=0.3, seed=1).test()["test"]) != keys(test_images)
 
 
-@pytest.mark.parametrize("name", ["test", "val"])
-def test_train_and_test_folders_are_used_as_they_are(tmp_path, name):
-    write_class_folders(tmp_path / "train", ("a", "b"), 3, 0)
+@pytest.mark.parametrize(
+    ("train", "name"), [("train", "test"), ("train", "val"), ("Train", "Test"), ("training", "valid")]
+)
+def test_train_and_test_folders_are_used_as_they_are(tmp_path, train, name):
+    write_class_folders(tmp_path / train, ("a", "b"), 3, 0)
     write_class_folders(tmp_path / name, ("a", "b"), 2, 1)
     source = ImageFolder(root=str(tmp_path))
     assert (len(source.train()), len(source.test()["test"])) == (6, 4)

@@ -27,6 +27,12 @@ def test_demo_prints_a_table_draws_a_figure_and_trains_nothing_twice(tmp_path, c
         demo.run_demo(tmp_path, [*TINY, "seed=1"])
 
 
+def test_grey_images_are_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="three channels, not 1; add data.channels=3"):
+        demo.run_demo(tmp_path, [*TINY, "data.channels=1"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_fifteen_corruptions_are_those_of_the_suite():
     images = Images(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8), torch.zeros(3, dtype=torch.long))
     versions = demo.versions(images)

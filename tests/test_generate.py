@@ -1,6 +1,7 @@
 """`pdeplus corrupt`: the published layouts, killed at any moment and resumed, and what it refuses."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 from pdeplus import _corrupting, generate
 from pdeplus._errors import UserError
 from pdeplus.corruptions.suite import corrupt
+from pdeplus.data._corrupted import corruption_names, read_corrupted
 from pdeplus.data.base import Images
 from pdeplus.generate import Recipe, corrupt_arrays, corrupt_folder, corrupt_labelled
 
@@ -106,6 +108,50 @@ def test_other_images_are_refused(images, tmp_path):
         corrupt_arrays(images, tmp_path / "mine", recipe, silent)
 
 
+def test_one_folder_holds_one_set(images, pictures, tmp_path):
+    recipe = Recipe(names=("contrast",), scale="cifar")
+    corrupt_arrays(images, tmp_path / "out", recipe, silent)
+    with pytest.raises(UserError, match="was made with layout=npy, not folders"):
+        corrupt_labelled(images, "abcd", tmp_path / "out", recipe, silent)
+    corrupt_folder(pictures, tmp_path / "mirror", recipe, silent)
+    (tmp_path / "other").mkdir()
+    Image.new("RGB", (5, 5)).save(tmp_path / "other" / "a.png")
+    with pytest.raises(UserError, match="was made with folder=.*my pictures, not .*other"):
+        corrupt_folder(tmp_path / "other", tmp_path / "mirror", recipe, silent)
+
+
+def test_changed_pixels_are_noticed_wherever_they_are(images, tmp_path):
+    recipe = Recipe(names=("contrast",), scale="cifar")
+    corrupt_arrays(images, tmp_path, recipe, silent)
+    changed = images.images.clone()
+    changed[22, 0, 0, 0] ^= 1
+    with pytest.raises(UserError, match="was made with sha256="):
+        corrupt_arrays(Images(changed, images.labels), tmp_path, recipe, silent)
+
+
+def test_an_unfinished_set_is_not_read(images, tmp_path):
+    def stop(n: int) -> None:
+        raise KeyboardInterrupt
+
+    recipe = Recipe(names=("contrast", "fog"), scale="cifar")
+    with pytest.raises(KeyboardInterrupt):
+        corrupt_arrays(images, tmp_path, recipe, stop)
+    with pytest.raises(UserError, match="is unfinished, contrast for one; call the same pdeplus corrupt again"):
+        corruption_names(tmp_path)
+    corrupt_arrays(images, tmp_path, recipe, silent)
+    assert corruption_names(tmp_path) == ["contrast", "fog"]
+    read = read_corrupted(tmp_path, "fog", 2, classes="abcd")
+    assert np.array_equal(read.images.permute(0, 2, 3, 1), expected_array(images, "fog")[23:46])
+
+
+def test_a_kill_before_the_first_manifest_is_whole(images, tmp_path):
+    (tmp_path / "corruptions.json.tmp").write_bytes(b"{")
+    corrupt_arrays(images, tmp_path, Recipe(names=("contrast",), scale="cifar"), silent)
+    (tmp_path / "corruptions.json").write_bytes(b"{")
+    with pytest.raises(UserError, match="corruptions.json is damaged"):
+        corrupt_arrays(images, tmp_path, Recipe(names=("contrast",), scale="cifar"), silent)
+
+
 def test_a_folder_in_use_is_refused(images, tmp_path):
     recipe = Recipe(names=("contrast",), scale="cifar")
 
@@ -151,6 +197,28 @@ def test_a_folder_is_mirrored(pictures, tmp_path):
     corrupt_folder(pictures, tmp_path / "again", recipe, silent)
     again = contents(tmp_path / "again")
     assert {k: again[k] for k in set(made) & set(again)} == {k: made[k] for k in made if not k.endswith("/a.png")}
+
+
+def test_a_changed_picture_is_done_again(pictures, tmp_path):
+    recipe = Recipe(names=("contrast",), severities=(3,), scale="cifar")
+    corrupt_folder(pictures, tmp_path / "out", recipe, silent)
+    Image.new("RGB", (7, 7), (9, 9, 9)).save(pictures / "a.png")
+    later = time.time() + 5
+    os.utime(pictures / "a.png", (later, later))
+    corrupt_folder(pictures, tmp_path / "out", recipe, silent)
+    with Image.open(tmp_path / "out" / "contrast" / "3" / "a.png") as image:
+        assert image.size == (7, 7)
+
+
+def test_names_of_any_bytes_and_length(tmp_path):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    image = Image.new("RGB", (5, 5), (1, 2, 3))
+    image.save(folder / ("n" * 250 + ".png"))
+    with open(os.fsencode(folder) + b"/x\xe9.png", "wb") as file:
+        image.save(file, "PNG")
+    corrupt_folder(folder, tmp_path / "out", Recipe(names=("fog",), severities=(1,), scale="cifar"), silent)
+    assert len(list((tmp_path / "out" / "fog" / "1").iterdir())) == 2
 
 
 def test_a_half_mirrored_folder_goes_on(pictures, tmp_path):
@@ -201,6 +269,7 @@ def test_the_command_finds_sources_and_scales(pictures, tmp_path):
         ("digits", ["channels=1"], {}, "three channels; add channels=3"),
         ("digits", [], {"names": ["fgo"]}, "corruption 'fgo' is not known; did you mean 'fog'"),
         ("digits", [], {"severities": [3, 9]}, "severity=9 must be a whole number from 1 to 5"),
+        ("digits", ["data.size=16"], {"severities": [0, 3]}, "severity=0 must be a whole number from 1 to 5"),
         ("digits", [], {"severities": [3]}, "an array holds all five severities"),
         ("digits", [], {"workers": -1}, "workers=-1 must be at least 0"),
     ],
@@ -213,6 +282,8 @@ def test_wrong_input_is_answered_in_one_line(tmp_path, source, options, change, 
 def test_the_sheet_is_a_picture(pictures, tmp_path, recwarn):
     _corrupting.sheet_of(str(pictures), [], str(tmp_path / "sheet.png"), scale=None, seed=0)
     assert min(Image.open(tmp_path / "sheet.png").size) > 500
+    with pytest.raises(UserError, match=r"--sheet s.xyz must end with one of .png"):
+        _corrupting.sheet_of(str(pictures), [], "s.xyz", scale=None, seed=0)
 
 
 def test_killed_and_called_again(tmp_path):

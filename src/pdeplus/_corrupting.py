@@ -17,6 +17,8 @@ from .data._pictures import Picture, picture_files, read_picture
 from .data.base import Images, Source
 from .generate import Layout, Recipe, corrupt_arrays, corrupt_folder, corrupt_labelled, fitting_scale, pixels
 
+SHEETS = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".webp")
+
 
 def corrupt_source(
     source: str,
@@ -55,6 +57,8 @@ def corrupt_source(
 
 def sheet_of(source: str, options: Sequence[str], path: str, *, scale: Scale | None, seed: int) -> str:
     """Draw the source's first image under every corruption and say where."""
+    if not path.lower().endswith(SHEETS):
+        raise UserError(f"--sheet {path} must end with one of {', '.join(SHEETS)}")
     image = _first_picture(_find(source, options))
     draw_sheet(image, path, scale=scale or fitting_scale(*image.shape[:2]), seed=seed)
     return f"{path}; frost: {describe_frost()}"
@@ -75,10 +79,10 @@ def _find(source: str, options: Sequence[str]) -> _TestSet | Path:
             raise UserError(f"{options[0]}: a folder of pictures takes no options")
         return Path(source)
     if "/" in source or "\\" in source:
-        raise UserError(f"{source}: there is no such folder")
+        raise UserError(f"{source}: {'this is no folder' if Path(source).exists() else 'there is no such folder'}")
     tables = dict[str, Any]()
     for option in options:
-        insert(tables, option)
+        insert(tables, option.removeprefix("data."))
     data: Source = _registry.build("data", source, tables)
     images = next(iter(data.test().values()))
     if pixels(images, [0]).shape[-1] != 3:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -173,7 +174,10 @@ def _corrupt(options: argparse.Namespace) -> None:
 
     if (options.out is None) == (options.sheet is None):
         raise UserError("corrupt needs either --out DIR or --sheet FILE")
+    warnings.filterwarnings("ignore", "frost uses made ice", UserWarning)  # the last line of the output says it
     source = (options.source, options.overrides)
+    if options.sheet is not None and (options.corruption or options.severity or options.layout):
+        raise UserError("--sheet shows all corruptions: --corruption, --severity and --layout do not go with it")
     if options.sheet is not None:
         print(sheet_of(*source, options.sheet, scale=options.scale, seed=options.seed))
         return

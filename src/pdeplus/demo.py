@@ -29,6 +29,7 @@ def run_demo(out: str | Path, overrides: Sequence[str] = ()) -> None:
     Called again with the same folder it goes on where it stopped and trains nothing twice.
     """
     folder = Path(out)
+    _check_channels(load_config("demo", overrides))
     runs = {label: _train(folder / name, name, label, overrides) for label, name in METHODS.items()}
     scores = {label: accuracies(run) for label, run in runs.items()}
     table = format_table(scores)
@@ -143,6 +144,13 @@ def _train(folder: Path, method: str, label: str, overrides: Sequence[str]) -> R
         raise UserError(f"{folder} holds a run with other settings; choose another --out")
     with progress_bar(label) as watch:
         return resume(folder, watch=watch) if begun else train(config, folder, watch=watch)
+
+
+def _check_channels(config: Config) -> None:
+    """Refuse before training what the corruptions cannot take."""
+    channels = build_source(config).train().take(torch.arange(1)).images.shape[1]
+    if channels != 3:
+        raise UserError(f"the demo's corruptions need images of three channels, not {channels}; add data.channels=3")
 
 
 def _mean_corrupted(row: dict[str, float]) -> float:

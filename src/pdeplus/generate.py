@@ -23,9 +23,10 @@ from PIL import Image
 from ._checkpoint import write_file
 from ._errors import UserError
 from ._seeds import derive
-from .corruptions._frost import frost_folder
+from .corruptions._frost import frost_digest
 from .corruptions.base import SEVERITIES, Scale
 from .corruptions.suite import corrupt, find
+from .data._corrupted import MANIFEST, read_manifest
 from .data._pictures import Picture, picture_files, read_picture
 from .data.base import Images
 
@@ -33,7 +34,6 @@ Layout = Literal["npy", "folders"]
 """CIFAR-C's: NAME.npy with all severities, one after the other; or ImageNet-C's: NAME/SEVERITY/CLASS/PICTURE."""
 Watch = Callable[[int], object]
 """Is told how many more images are done."""
-MANIFEST = "corruptions.json"
 BLOCK_VALUES = 1_500_000
 """Channel values that a worker takes at a time."""
 
@@ -55,8 +55,9 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in self.names:
             find(name)
-        if not set(self.severities) <= set(SEVERITIES):
-            raise UserError(f"severity={max(self.severities)} must be a whole number from 1 to 5")
+        wrong = next((severity for severity in self.severities if severity not in SEVERITIES), None)
+        if wrong is not None:
+            raise UserError(f"severity={wrong} must be a whole number from 1 to 5")
         if self.workers < 0:
             raise UserError(f"workers={self.workers} must be at least 0")
 
@@ -76,7 +77,7 @@ def corrupt_arrays(images: Images, out: Path, recipe: Recipe, watch: Watch) -> N
     """Write labels.npy and, for each corruption, NAME.npy: uint8 5N×H×W×3, severity 1 first."""
     if recipe.severities != SEVERITIES:
         raise UserError("an array holds all five severities; for some of them use --layout folders")
-    with _claimed(out, recipe, _described(images)):
+    with _claimed(out, recipe, {"layout": "npy", **_described(images)}) as complete:
         labels = images.labels.numpy().astype(np.uint8 if int(images.labels.max()) < 256 else np.int64)
         write_file(out / "labels.npy", _npy(np.tile(labels, len(SEVERITIES))))
         for name in recipe.names:
@@ -84,6 +85,7 @@ def corrupt_arrays(images: Images, out: Path, recipe: Recipe, watch: Watch) -> N
                 watch(len(SEVERITIES) * len(images))
             else:
                 _grow_array(images, out / f"{name}.npy", name, recipe, watch)
+            complete(name)
 
 
 def _grow_array(images: Images, path: Path, name: str, recipe: Recipe, watch: Watch) -> None:
@@ -104,11 +106,14 @@ def _grow_array(images: Images, path: Path, name: str, recipe: Recipe, watch: Wa
             file.write(header)
         file.truncate(len(header) + done * bytes_each)
         watch(done)
-        for spoilt in _in_order(work, _blocks(done, n, max(BLOCK_VALUES // bytes_each, 1)), recipe.workers):
-            file.write(spoilt.tobytes())
-            file.flush()
-            watch(len(spoilt))
-        os.fsync(file.fileno())
+        try:
+            for spoilt in _in_order(work, _blocks(done, n, max(BLOCK_VALUES // bytes_each, 1)), recipe.workers):
+                file.write(spoilt.tobytes())
+                file.flush()
+                watch(len(spoilt))
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{part} cannot be written: {error.strerror}; make room and call again") from error
     part.replace(path)
 
 
@@ -126,27 +131,31 @@ def corrupt_labelled(images: Images, folders: Sequence[str], out: Path, recipe: 
     files = [Path(folders[int(label)], f"{place:0{digits}}.png") for place, label in enumerate(images.labels)]
 
     def work(place: int) -> int:
-        return _corrupt_picture(lambda: pixels(images, [place]), place, files[place], out, recipe)
+        return _corrupt_picture(lambda: pixels(images, [place]), 0.0, place, files[place], out, recipe)
 
-    with _claimed(out, recipe, _described(images)):
+    with _claimed(out, recipe, {"layout": "folders", **_described(images)}) as complete:
         for done in _in_order(work, range(len(images)), recipe.workers):
             watch(done)
+        complete(*recipe.names)
 
 
 def corrupt_folder(folder: Path, out: Path, recipe: Recipe, watch: Watch) -> None:
     """Write NAME/SEVERITY/… for each corruption: the folder mirrored, every picture a PNG file of the same name.
 
-    What becomes of a picture depends on the seed and its path in the folder, not on the other pictures.
+    What becomes of a picture depends on the seed and its path in the folder, not on the other pictures. One that has
+    changed since is done again.
     """
     files = mirrored_files(folder, out)
 
     def work(path: Path) -> int:
-        place = derive(0, path.relative_to(folder).as_posix())
-        return _corrupt_picture(lambda: read_picture(path)[None], place, files[path], out, recipe)
+        place = derive(0, os.fsencode(path.relative_to(folder).as_posix()).hex())
+        changed = path.stat().st_mtime
+        return _corrupt_picture(lambda: read_picture(path)[None], changed, place, files[path], out, recipe)
 
-    with _claimed(out, recipe, {}):
+    with _claimed(out, recipe, {"layout": "mirrored", "folder": str(folder.resolve())}) as complete:
         for done in _in_order(work, files, recipe.workers):
             watch(done)
+        complete(*recipe.names)
 
 
 def mirrored_files(folder: Path, out: Path) -> dict[Path, Path]:
@@ -164,40 +173,66 @@ def mirrored_files(folder: Path, out: Path) -> dict[Path, Path]:
     return {path: target for target, path in first.items()}
 
 
-def _corrupt_picture(read: Callable[[], Picture], place: int, file: Path, out: Path, recipe: Recipe) -> int:
-    """Write what is not there yet of one picture's corruptions; returns how many there are."""
+def _corrupt_picture(
+    read: Callable[[], Picture], changed: float, place: int, file: Path, out: Path, recipe: Recipe
+) -> int:
+    """Write what is not there of one picture's corruptions, or older than its change; returns how many there are."""
     targets = {cell: out / cell[0] / str(cell[1]) / file for cell in recipe.cells}
-    missing = [cell for cell, target in targets.items() if not (target.exists() and target.stat().st_size)]
+    missing = [cell for cell, target in targets.items() if not _made_since(changed, target)]
     if missing:
         clean = read()
         for name, severity in missing:
             target = targets[name, severity]
             spoilt = corrupt(clean, name, severity, recipe.scale, recipe.seed, indices=[place])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(target.name + ".tmp")
-            Image.fromarray(spoilt[0]).save(temporary, "PNG")
-            temporary.replace(target)
+            _save_picture(spoilt[0], target)
     return len(targets)
 
 
+def _made_since(changed: float, target: Path) -> bool:
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return False
+    return status.st_size > 0 and status.st_mtime >= changed
+
+
+def _save_picture(picture: Picture, target: Path) -> None:
+    """Write a PNG file whole or not at all."""
+    temporary = target.with_name(f".{derive(0, os.fsencode(target.name).hex()):x}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(temporary, "PNG")
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{target} cannot be written: {error.strerror}; call again to go on") from error
+
+
 @contextmanager
-def _claimed(out: Path, recipe: Recipe, images: dict[str, Any]) -> Generator[None]:
-    """Hold the folder for this process and these settings; one made with others is refused."""
-    frost = {"frost": "pictures" if frost_folder() else "made"} if "frost" in recipe.names else {}
-    settings = {"scale": recipe.scale, "seed": recipe.seed, **images, **frost}
+def _claimed(out: Path, recipe: Recipe, source: dict[str, Any]) -> Generator[Callable[..., None]]:
+    """Hold the folder for this process and these settings; one made with others is refused.
+
+    Gives what to call with the names of corruptions that are complete.
+    """
+    frost = {"frost": frost_digest()} if "frost" in recipe.names else {}
+    settings = {"scale": recipe.scale, "seed": recipe.seed, **source, **frost}
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
-        manifest = out / MANIFEST
-        if manifest.exists():
-            known: dict[str, Any] = json.loads(manifest.read_text("utf-8"))
-            for key, value in settings.items():
-                if known.get(key, value) != value:
-                    raise UserError(f"{out} was made with {key}={known[key]}, not {value}; choose another --out")
-            settings = known | settings
-        elif any(out.iterdir()):
+        known = read_manifest(out)
+        if known is None and any(not entry.name.startswith(MANIFEST) for entry in out.iterdir()):
             raise UserError(f"{out} holds other files; choose an empty folder")
-        write_file(manifest, json.dumps(settings, indent=2).encode())
-        yield
+        known = known or {"wanted": [], "complete": []}
+        for key, value in settings.items():
+            if known.get(key, value) != value:
+                raise UserError(f"{out} was made with {key}={known[key]}, not {value}; choose another --out")
+        known |= settings | {"wanted": sorted({*known["wanted"], *recipe.names})}
+
+        def complete(*names: str) -> None:
+            known["complete"] = sorted({*known["complete"], *names})
+            write_file(out / MANIFEST, json.dumps(known, indent=2).encode())
+
+        complete()
+        yield complete
 
 
 @contextmanager
@@ -220,10 +255,15 @@ def _alone(folder: Path) -> Generator[None]:
 
 
 def _described(images: Images) -> dict[str, Any]:
-    """What tells these images from others: their number, and a hash of their labels and the first of them."""
-    few = pixels(images, range(min(len(images), 16)))
-    digest = hashlib.sha256(few.tobytes() + images.labels.numpy().tobytes()).hexdigest()
-    return {"images": len(images), "size": list(few.shape[1:3]), "sha256": digest[:16]}
+    """What tells these images from others: their number, and a hash of their labels and of all images or files."""
+    digest = hashlib.sha256(images.labels.numpy().tobytes())
+    if isinstance(images.stored, torch.Tensor):
+        digest.update(images.stored.contiguous().numpy().tobytes())
+    else:
+        for path in images.stored.paths:
+            status = os.stat(path)
+            digest.update(f"{Path(path).name!r} {status.st_size} {status.st_mtime_ns} {images.stored.size}".encode())
+    return {"images": len(images), "sha256": digest.hexdigest()[:16]}
 
 
 def pixels(images: Images, places: Sequence[int]) -> Picture:

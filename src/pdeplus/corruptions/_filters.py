@@ -1,8 +1,8 @@
 """Linear image operations of the corruptions.
 
-An image's result must not depend on the batch it is in, nor on the number of threads. Matrix products sum in an order
-of their own, so they run in float64 and are rounded to float32, where order no longer shows; sums of shifted images add
-one term after the other.
+An image's result must not depend on the batch it is in, nor on the number of threads. Dense matrix products sum in an
+order of their own, so they run in float64 and are rounded to float32, where order no longer shows; sparse products and
+sums of shifted images add one term after the other.
 """
 
 import math
@@ -15,13 +15,30 @@ import torch
 from scipy import sparse  # type: ignore[reportMissingTypeStubs]
 from torch import Tensor
 
+Matrix = Any
+"""A sparse matrix of scipy's."""
 FEW = 4
 """A Gaussian of up to so many taps a side is faster tap by tap than as a matrix."""
 
 
-def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+DENSE = 128
+"""Lines of up to so many pixels are multiplied with whole matrices, longer ones with their few entries."""
+
+
+def separable(x: Tensor, rows: Matrix, columns: Matrix) -> Tensor:
     """rows · x · columnsᵀ for each image plane of `x` (…×H×W); the rule for the border is part of the matrices."""
-    return (rows.to(x.device) @ x.double() @ columns.to(x.device).mT).to(x.dtype)
+    return along(along(x, rows, -2), columns, -1)
+
+
+def along(x: Tensor, matrix: Matrix, axis: int) -> Tensor:
+    """Multiply every line along an axis (-1 or -2) with a matrix."""
+    if max(matrix.shape) <= DENSE:
+        dense = torch.from_numpy(matrix.toarray()).to(x.device)
+        return (dense @ x.double() if axis == -2 else x.double() @ dense.mT).to(x.dtype)
+    lines = x.movedim(axis, 0)
+    flat = lines.reshape(len(lines), -1).cpu().numpy()
+    out = torch.from_numpy(matrix.astype(np.float32) @ flat).to(x)
+    return out.view(-1, *lines.shape[1:]).movedim(0, axis).contiguous()
 
 
 def gaussian_filter(x: Tensor, sigma: float, *, truncate: float = 4.0, border: str = "nearest") -> Tensor:
@@ -41,12 +58,16 @@ def _gaussian_taps(radius: int, sigma: float) -> np.ndarray:
     return taps / taps.sum()
 
 
-@lru_cache(maxsize=64)
-def _gaussian_matrix(size: int, radius: int, sigma: float, border: str) -> Tensor:
-    matrix = np.zeros((size, size))
-    for offset, tap in zip(range(-radius, radius + 1), _gaussian_taps(radius, sigma), strict=True):
-        np.add.at(matrix, (np.arange(size), border_index(np.arange(size) + offset, size, border)), tap)
-    return torch.from_numpy(matrix)
+def _gaussian_matrix(size: int, radius: int, sigma: float, border: str) -> Matrix:
+    places = np.arange(size) + np.arange(-radius, radius + 1)[:, None]
+    values = np.repeat(_gaussian_taps(radius, sigma), size)
+    rows = np.tile(np.arange(size), 2 * radius + 1)
+    return _matrix(values, rows, border_index(places, size, border).ravel(), (size, size))
+
+
+def _matrix(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> Matrix:
+    """Values at their places; those at the same place are added."""
+    return sparse.csr_matrix((values, (rows, columns)), shape=shape)
 
 
 def border_index(index: np.ndarray, size: int, border: str) -> np.ndarray:
@@ -85,8 +106,7 @@ def _padded(x: Tensor, axis: int, reach: int, border: str) -> Tensor:
     return torch.cat([x.index_select(axis, before), x, x.index_select(axis, after)], axis)
 
 
-@lru_cache(maxsize=256)
-def zoom_matrix(size: int, factor: float) -> Tensor:
+def zoom_matrix(size: int, factor: float) -> Matrix:
     """Enlarge the middle of a line by `factor`, linearly, and keep the length.
 
     As the reference does it: ⌈size/factor⌉ pixels become round(that · factor), end points on end points, trimmed at
@@ -99,42 +119,44 @@ def zoom_matrix(size: int, factor: float) -> Tensor:
     position = (np.arange(size) + trim) * step
     left = np.minimum(np.floor(position).astype(int), kept - 1)
     weight = position - left
-    matrix = np.zeros((size, size))
-    np.add.at(matrix, (np.arange(size), start + left), 1 - weight)
-    np.add.at(matrix, (np.arange(size), start + np.minimum(left + 1, kept - 1)), weight)
-    return torch.from_numpy(matrix)
+    columns = start + np.concatenate([left, np.minimum(left + 1, kept - 1)])
+    return _matrix(np.concatenate([1 - weight, weight]), np.tile(np.arange(size), 2), columns, (size, size))
 
 
 def zoom_mean(x: Tensor, factors: Sequence[float]) -> Tensor:
     """The mean of the images (N×C×H×W) and of their middles enlarged by each factor."""
     n, c, h, w = x.shape
-    pixels = x.reshape(n * c, h * w).T.contiguous().cpu().numpy()
-    return torch.from_numpy(_zoom_mean_operator(h, w, tuple(factors)) @ pixels).to(x).T.reshape(n, c, h, w)
+    if max(h, w) <= DENSE:
+        pixels = x.reshape(n * c, h * w).T.contiguous().cpu().numpy()
+        return torch.from_numpy(_zoom_mean_operator(h, w, tuple(factors)) @ pixels).to(x).T.reshape(n, c, h, w)
+    total = x.clone()
+    for factor in factors:
+        total += separable(x, zoom_matrix(h, factor), zoom_matrix(w, factor))
+    return total / (len(factors) + 1)
 
 
 @lru_cache(maxsize=16)
-def _zoom_mean_operator(h: int, w: int, factors: tuple[float, ...]) -> Any:
+def _zoom_mean_operator(h: int, w: int, factors: tuple[float, ...]) -> Matrix:
     """That mean as one sparse matrix: a pixel sees few others, on the line towards the centre."""
-    total: Any = sparse.csr_matrix(sparse.identity(h * w), dtype=np.float32)
+    total: Any = sparse.identity(h * w, format="csr")
     for factor in factors:
-        rows, columns = (sparse.csr_matrix(zoom_matrix(size, factor).float().numpy()) for size in (h, w))
-        total = total + sparse.kron(rows, columns, format="csr")
-    return total / np.float32(len(factors) + 1)
+        total = total + sparse.kron(zoom_matrix(h, factor), zoom_matrix(w, factor), format="csr")
+    return (total / (len(factors) + 1)).astype(np.float32)
 
 
-@lru_cache(maxsize=64)
-def box_matrix(size: int, new_size: int) -> Tensor:
+def box_matrix(size: int, new_size: int) -> Matrix:
     """Resize a line with a box filter as Pillow does: a pixel is the mean of those whose centres fall into it."""
     scale = size / new_size
     width = max(scale, 1.0)
-    matrix = np.zeros((new_size, size))
-    for i in range(new_size):
-        centre = (i + 0.5) * scale
-        first, last = max(int(centre - width / 2 + 0.5), 0), min(int(centre + width / 2 + 0.5), size)
-        distance = (np.arange(first, last) - centre + 0.5) / width
-        inside = (distance > -0.5) & (distance <= 0.5)
-        matrix[i, first:last] = inside / inside.sum()
-    return torch.from_numpy(matrix)
+    centre = (np.arange(new_size) + 0.5) * scale
+    first = np.maximum((centre - width / 2 + 0.5).astype(int), 0)
+    last = np.minimum((centre + width / 2 + 0.5).astype(int), size)
+    places = first[:, None] + np.arange(int((last - first).max()))
+    distance = (places - centre[:, None] + 0.5) / width
+    inside = (places < last[:, None]) & (distance > -0.5) & (distance <= 0.5)
+    weights = inside / inside.sum(1, keepdims=True)
+    rows = np.broadcast_to(np.arange(new_size)[:, None], places.shape)
+    return _matrix(weights[inside], rows[inside], places[inside], (new_size, size))
 
 
 def motion_blur(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:

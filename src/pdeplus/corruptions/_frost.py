@@ -4,6 +4,7 @@ The benchmark's six pictures come with the package `imagecorruptions`; a folder 
 environment variable PDEPLUS_FROST.
 """
 
+import hashlib
 import importlib.util
 import os
 import warnings
@@ -50,6 +51,13 @@ def frost_folder() -> Path | None:
     return folder if folder and folder.is_dir() else None
 
 
+def frost_digest() -> str:
+    """What tells the pictures in use from others: their names and sizes; "made" for made ice."""
+    folder = frost_folder()
+    found = "".join(f"{p.name} {p.stat().st_size}\n" for p in _picture_paths(folder)) if folder else ""
+    return hashlib.sha256(found.encode()).hexdigest()[:16] if folder else "made"
+
+
 def describe_frost() -> str:
     """Which pictures of ice are used."""
     folder = frost_folder()
@@ -72,12 +80,17 @@ def _pictures(folder: Path | None, zoom: float, h: int, w: int) -> tuple[Tensor,
     return tuple(zoomed)
 
 
-def _read_pictures(folder: Path) -> list[Tensor]:
+def _picture_paths(folder: Path) -> list[Path]:
+    """The first five pictures of a folder, by name."""
     found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
     if not found:
         raise UserError(f"{folder} has no pictures of ice ({', '.join(SUFFIXES)}); {FOLDER} names their folder")
+    return found[:USED]
+
+
+def _read_pictures(folder: Path) -> list[Tensor]:
     pictures = list[Tensor]()
-    for path in found[:USED]:
+    for path in _picture_paths(folder):
         try:
             pixels = np.asarray(Image.open(path).convert("RGB"))
         except (OSError, ValueError, Image.DecompressionBombError) as error:

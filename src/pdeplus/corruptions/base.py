@@ -17,6 +17,8 @@ Scale = Literal["cifar", "tiny", "imagenet"]
 """Whose constants: CIFAR-C's (made for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
 Family = Literal["noise", "blur", "weather", "digital"]
 SEVERITIES = (1, 2, 3, 4, 5)
+NEARLY = 1e-3
+"""Added before grey levels are cut to whole ones: white that a sum's rounding made 254.9999 stays white."""
 
 
 class Draws:

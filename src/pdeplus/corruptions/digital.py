@@ -9,8 +9,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._filters import box_matrix, gaussian_filter
-from .base import Draws, corruption
+from ._filters import Matrix, along, box_matrix, gaussian_filter
+from .base import NEARLY, Draws, corruption
 
 
 @corruption(
@@ -90,11 +90,11 @@ def pixelate(x: Tensor, draws: Draws, factor: float) -> Tensor:
     return _resize(down, box_matrix(small[0], h), box_matrix(small[1], w))
 
 
-def _resize(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def _resize(x: Tensor, rows: Matrix, columns: Matrix) -> Tensor:
     """Columns first, then rows, each rounded to whole grey levels as in an 8-bit image."""
-    half = 0.5 + 1e-9  # what is halfway goes up, whatever the order of the sum
-    across = (x.double() @ columns.to(x.device).mT).add_(half).floor_()
-    return (rows.to(x.device) @ across).add_(half).floor_().to(x.dtype)
+    half = 0.5 + NEARLY  # what is halfway goes up
+    across = along(x, columns, -1).add_(half).floor_()
+    return along(across, rows, -2).add_(half).floor_()
 
 
 @corruption(

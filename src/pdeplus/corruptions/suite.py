@@ -1,6 +1,7 @@
 """The suite: fifteen corruptions of the benchmark, four more for validation, one function to apply them."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -10,9 +11,7 @@ from torch import Tensor
 from .. import _registry
 from .._errors import UserError, check_choice
 from . import blur, digital, noise, weather
-from .base import SEVERITIES, Corruption, Draws, Scale
-
-__all__ = ["CORRUPTIONS", "EXTRA_CORRUPTIONS", "corrupt", "find"]
+from .base import NEARLY, SEVERITIES, Corruption, Draws, Scale
 
 SUITE = {
     name: made
@@ -38,7 +37,7 @@ def corrupt(
     scale: Scale = "cifar",
     seed: int = 0,
     *,
-    indices: Sequence[int] | None = None,
+    indices: Iterable[int] | None = None,
 ) -> Pixels:
     """Corrupt images; what becomes of image i depends on (seed, name, severity, i) and its pixels alone.
 
@@ -51,12 +50,15 @@ def corrupt(
         indices: the images' places in their data set; 0, 1, … if not given.
     """
     corruption = find(name)
-    if isinstance(severity, bool) or severity not in SEVERITIES:
+    severity, seed = _whole("severity", severity), _whole("seed", seed)
+    if severity not in SEVERITIES:
         raise UserError(f"severity={severity} must be a whole number from 1 to 5")
     check_choice("scale", scale, Scale)
     if isinstance(images, Tensor):
         return _corrupt(_checked(images), corruption, severity, scale, seed, indices)
     array = np.ascontiguousarray(images)
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"images must be uint8 N×H×W×3, not {array.dtype}")
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return _corrupt(_checked(tensor), corruption, severity, scale, seed, indices).numpy()
 
@@ -68,6 +70,14 @@ def find(name: str) -> Corruption:
     return SUITE[name]
 
 
+def _whole(name: str, value: object) -> int:
+    """A whole number of any kind as an int: others would quietly give another stream."""
+    try:
+        return operator.index(value)  # type: ignore[reportArgumentType]
+    except TypeError as error:
+        raise UserError(f"{name}={value!r} must be a whole number") from error
+
+
 def _checked(images: Tensor) -> Tensor:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape[1:]:
         shape = "×".join(map(str, images.shape))
@@ -77,9 +87,9 @@ def _checked(images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _corrupt(
-    images: Tensor, corruption: Corruption, severity: int, scale: Scale, seed: int, indices: Sequence[int] | None
+    images: Tensor, corruption: Corruption, severity: int, scale: Scale, seed: int, indices: Iterable[int] | None
 ) -> Tensor:
-    places = range(len(images)) if indices is None else indices
+    places = range(len(images)) if indices is None else [_whole("indices", i) for i in indices]
     if len(places) != len(images):
         raise UserError(f"{len(images)} images need as many indices, not {len(places)}")
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -88,6 +98,6 @@ def _corrupt(
         part = slice(start, start + size)
         x = images[part].permute(0, 3, 1, 2).float()
         draws = Draws(seed, (corruption.name, severity), places[part], images.device)
-        levels = corruption(x.contiguous(), draws, severity, scale).clamp_(0, 255)
+        levels = corruption(x.contiguous(), draws, severity, scale).add_(NEARLY).clamp_(0, 255)
         out[part] = levels.to(torch.uint8).permute(0, 2, 3, 1)
     return out

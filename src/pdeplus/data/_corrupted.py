@@ -1,8 +1,9 @@
 """Published corrupted test sets: arrays NAME.npy beside labels.npy, or folders NAME/SEVERITY/CLASS of pictures."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import torch
@@ -14,6 +15,32 @@ from ._pixels import checked_labels, resize
 from .base import Images
 
 SEVERITIES = range(1, 6)
+
+
+MANIFEST = "corruptions.json"
+"""What `pdeplus corrupt` leaves beside the images it makes: the settings, and which corruptions are complete."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a regenerated set; None where there is none, as in published sets."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest: Any = json.loads(path.read_bytes())
+        if all(isinstance(manifest[key], list) for key in ("wanted", "complete")):
+            return cast(dict[str, Any], manifest)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise UserError(f"{path} is damaged; make the set anew in another folder")
+
+
+def check_complete(folder: Path) -> None:
+    """Refuse a regenerated set whose making was interrupted: a part of it would pass for the whole."""
+    manifest = read_manifest(folder) or {"wanted": [], "complete": []}
+    missing = [name for name in manifest["wanted"] if name not in manifest["complete"]]
+    if missing:
+        raise UserError(f"{folder} is unfinished, {missing[0]} for one; call the same pdeplus corrupt again")
 
 
 @final
@@ -48,6 +75,7 @@ def clean_and_corrupted(
 def corruption_names(folder: str | Path) -> list[str]:
     """The corruptions that a published set's folder holds, sorted."""
     path = Path(folder)
+    check_complete(path)
     arrays = {file.stem for file in path.glob("*.npy")} - {"labels"}
     folders = {entry.name for entry in path.iterdir() if (entry / "1").is_dir()}
     if not arrays | folders:
@@ -71,6 +99,7 @@ def read_corrupted(
     """
     if severity not in SEVERITIES:
         raise UserError(f"severity={severity} must be between 1 and 5")
+    check_complete(Path(folder))
     array = Path(folder) / f"{name}.npy"
     if array.is_file():
         return _from_array(array, severity, len(classes), size)
@@ -83,6 +112,8 @@ def read_corrupted(
 def _from_array(path: Path, severity: int, classes: int, size: int | None) -> Images:
     """One fifth of N×H×W×3 bytes, which are in order of severity."""
     pixels, labels = _load(path), _load(path.parent / "labels.npy")
+    if labels.ndim != 1:
+        raise UserError(f"{path.parent / 'labels.npy'} holds an array of {labels.ndim} dimensions, not a list")
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
         raise UserError(f"{path} holds {pixels.dtype} of shape {pixels.shape}, not uint8 of N×H×W×3")
     if not len(pixels) or len(pixels) % len(SEVERITIES) or len(labels) != len(pixels):
@@ -97,7 +128,12 @@ def _from_array(path: Path, severity: int, classes: int, size: int | None) -> Im
 def _load(path: Path) -> NDArray[Any]:
     """The array in a .npy file, mapped into memory; pickled contents are refused."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        loaded: object = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy's reader of headers raises all kinds on broken files
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
         raise UserError(f"{path} cannot be read: {reason}") from error
+    if isinstance(loaded, np.lib.npyio.NpzFile):
+        loaded.close()
+    if not isinstance(loaded, np.ndarray):
+        raise UserError(f"{path} is an archive, not one array")
+    return cast(NDArray[Any], loaded)

@@ -41,10 +41,11 @@ def labelled_pictures(folder: Path, classes: Sequence[str], size: int, memory_gb
     return Images(Files.open(paths, size, memory_gb), torch.tensor(labels))
 
 
-def hold_out(images: Images, fraction: float, seed: int, purpose: str) -> tuple[Images, Images]:
+def hold_out(images: Images, fraction: float, seed: int, purpose: str, classes: Sequence[str]) -> tuple[Images, Images]:
     """Cut images in two, stratified: what is left, and `fraction` of each class. The seed alone decides which."""
     order = torch.randperm(len(images), generator=generator_for(seed, purpose))
-    held, rest = stratified(order, images.labels, fraction)
+    why = "one is held out for testing, and a validation split needs 2 more"
+    held, rest = stratified(order, images.labels, fraction, classes, why)
     return images.take(rest.sort().values), images.take(held.sort().values)
 
 

@@ -34,16 +34,19 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
         return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in entries}
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such file") from error
-    except (Exception, RecursionError) as error:  # a hostile or truncated pickle fails in many ways
+    except Exception as error:  # a hostile or truncated pickle fails in many ways
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{path} is damaged, or not what it is said to be: {reason}") from error
 
 
 @final
-class _Unpickler(pickle.Unpickler):
-    """Knows the few names that pickled arrays and bytes need."""
+class _Unpickler(pickle._Unpickler):  # type: ignore[reportPrivateUsage, reportUntypedBaseClass, reportAttributeAccessIssue, reportUnknownMemberType]
+    """Knows the few names that pickled arrays and bytes need.
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    Python's own unpickler: the one in C makes room for as many objects as a hostile file says it has.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
         stand_in = _STAND_INS.get((module.replace("numpy._core", "numpy.core"), name))
         if stand_in is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no such file needs")

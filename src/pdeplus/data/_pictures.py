@@ -47,6 +47,8 @@ def read_picture(path: str | Path) -> Picture:
         if not os.path.getsize(path):
             raise UserError("is empty")
         with Image.open(path) as image:
+            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+                raise Image.DecompressionBombError
             upright: Image.Image = image
             ImageOps.exif_transpose(upright, in_place=True)
             return np.array(_as_rgb(upright), dtype=np.uint8)

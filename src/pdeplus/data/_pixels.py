@@ -29,7 +29,10 @@ def resize(images: Tensor, size: int) -> Tensor:
 
 def checked_labels(values: Sequence[Any] | NDArray[Any], classes: int, path: str | Path) -> Tensor:
     """Labels as int64 N; one that is not among 0 … classes − 1 is refused with its place."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{path}: labels must be a list of whole numbers: {error}") from error
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or not len(array)):
         raise UserError(f"{path}: labels must be a list of whole numbers, not {array.dtype} of shape {array.shape}")
     wrong = np.flatnonzero((array < 0) | (array >= classes))

@@ -136,16 +136,20 @@ def split(source: Source, *, validation: float, limit: int, seed: int) -> Split:
     images = source.train()
     generator = generator_for(seed, "split")
     order = torch.randperm(len(images), generator=generator)
+    why = "a validation split needs 2 of each"
     if limit:
-        order, _ = stratified(order, images.labels, min(limit / len(images), 1.0))
-    held_out, kept = stratified(order, images.labels, validation)
+        order, _ = stratified(order, images.labels, min(limit / len(images), 1.0), source.classes, why)
+        why += f" (train.limit={limit})"
+    held_out, kept = stratified(order, images.labels, validation, source.classes, why)
     return Split(images.take(kept), images.take(held_out), source.transform)
 
 
-def stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def stratified(
+    order: Tensor, labels: Tensor, fraction: float, classes: Sequence[str], why: str
+) -> tuple[Tensor, Tensor]:
     """Cut `order` in two; `fraction` of each class, at least one and not all, goes to the first part.
 
-    Both parts keep the order.
+    Both parts keep the order. A class of fewer than two images is refused: `why` says what for.
     """
     if fraction >= 1:
         return order, order[:0]
@@ -153,7 +157,7 @@ def stratified(order: Tensor, labels: Tensor, fraction: float) -> tuple[Tensor, 
     for label in range(int(labels.max()) + 1):
         mine = (labels[order] == label).nonzero().squeeze(1)
         if len(mine) < 2:
-            raise UserError(f"class {label} has {len(mine)} training images; a validation split needs 2 of each")
+            raise UserError(f"class {classes[label]!r} has {len(mine)} images to learn from; {why}")
         chosen[mine[: min(max(round(len(mine) * fraction), 1), len(mine) - 1)]] = True
     return order[chosen], order[~chosen]
 

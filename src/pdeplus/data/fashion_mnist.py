@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def _read_idx(folder: Path, file: str, dimensions: int) -> tuple[NDArray[np.uint
             if math.prod(shape) > 1_000_000_000:
                 raise UserError(f"{path} announces {'×'.join(map(str, shape))} bytes, which is absurd")
             raw = bytearray(stream.read(math.prod(shape) + 1))
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path} cannot be read: {error}") from error

@@ -51,12 +51,12 @@ class ImageFolder(Source):
     def train(self) -> Images:
         train, test = self._folders()
         images = self._pictures(train)
-        return images if test else hold_out(images, self.held_out, self.seed, "image_folder")[0]
+        return images if test else hold_out(images, self.held_out, self.seed, "image_folder", self.classes)[0]
 
     def test(self) -> Mapping[str, Images]:
         train, test = self._folders()
         if test is None:
-            return {"test": hold_out(self._pictures(train), self.held_out, self.seed, "image_folder")[1]}
+            return {"test": hold_out(self._pictures(train), self.held_out, self.seed, "image_folder", self.classes)[1]}
         classes = self.classes
         more = next((name for name in class_folders(test) if name not in classes), None)
         if more is not None:
@@ -71,12 +71,17 @@ class ImageFolder(Source):
         root = Path(self.root).expanduser()
         if not root.is_dir():
             raise UserError(f"data.root={self.root!r}: there is no such folder")
-        if not _holds_folders(root / "train"):
-            return root, None
-        return root / "train", next((root / name for name in ("test", "val") if _holds_folders(root / name)), None)
+        train = _part(root, ("train", "training"))
+        return (train, _part(root, ("test", "testing", "val", "valid", "validation"))) if train else (root, None)
+
+
+def _part(root: Path, names: tuple[str, ...]) -> Path | None:
+    """The folder of the first of these names, in letters of either case, that holds class folders."""
+    found = {entry.name.lower(): entry for entry in root.iterdir() if entry.is_dir()}
+    return next((found[name] for name in names if name in found and _holds_folders(found[name])), None)
 
 
 def _holds_folders(folder: Path) -> bool:
     """Whether it holds class folders and no pictures: a class may itself be called "train"."""
-    entries = list(folder.iterdir()) if folder.is_dir() else []
+    entries = list(folder.iterdir())
     return any(entry.is_dir() for entry in entries) and not any(is_picture(entry.name) for entry in entries)

@@ -37,7 +37,10 @@ class Pacs(Source):
     source: Domain = "photo"
     """The domain to learn from."""
     guidance_domain: Domain | Literal["none"] = "none"
-    """The domain of `guidance`; the authors' script has "cartoon" with source "art_painting", and still tests on it."""
+    """The domain of `guidance()`, for methods that ask for it; none of the built-in ones does yet.
+
+    The authors' script has "cartoon" with source "art_painting", and still tests on it.
+    """
     held_out: float = 0.1
     """Fraction of the source domain that is its test set, stratified and the same in every run."""
 
@@ -56,10 +59,10 @@ class Pacs(Source):
         return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
-        return hold_out(self._domain(self.source), self.held_out, 0, "pacs")[0]
+        return hold_out(self._domain(self.source), self.held_out, 0, "pacs", self.classes)[0]
 
     def test(self) -> Mapping[str, Images]:
-        own = hold_out(self._domain(self.source), self.held_out, 0, "pacs")[1]
+        own = hold_out(self._domain(self.source), self.held_out, 0, "pacs", self.classes)[1]
         return {self.source: own, **{domain: self._domain(domain) for domain in DOMAINS if domain != self.source}}
 
     def guidance(self) -> Images:

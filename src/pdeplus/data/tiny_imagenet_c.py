@@ -58,7 +58,7 @@ class TinyImagenetC(Source):
         return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), wnids, self.size)
 
     def _clean(self) -> TinyImagenet:
-        return TinyImagenet(root=str(require(ORIGIN, self.root).parent), size=self.size)
+        return TinyImagenet(root=str(require(ORIGIN, self.root).resolve().parent), size=self.size)
 
     def _clean_test(self) -> Images:
         return self._clean().test()["clean"]
