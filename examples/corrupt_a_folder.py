@@ -1,6 +1,6 @@
 """Corrupt pictures of your own: python examples/corrupt_a_folder.py [FOLDER]
 
-The same as `pdeplus corrupt FOLDER --out corrupted --corruption fog motion_blur --severity 3`, by hand.
+By hand, to a folder of its own; `pdeplus corrupt FOLDER --out corrupted` does it for every corruption and can resume.
 """
 
 import sys
@@ -23,9 +23,11 @@ def some_pictures() -> Path:
 
 
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else some_pictures()
+out = Path(tempfile.mkdtemp(prefix="corrupted-"))
 for place, path in enumerate(sorted(folder.glob("*.png"))):
     pixels = np.asarray(Image.open(path).convert("RGB"))
     for name in ("fog", "motion_blur"):
         spoilt = pp.corrupt(pixels[None], name, severity=3, scale="tiny", seed=0, indices=[place])[0]
-        Image.fromarray(spoilt).save(folder / f"{path.stem}.{name}.jpg")
+        Image.fromarray(spoilt).save(out / f"{path.stem}.{name}.png")
         print(f"{path.name} {name}: mean change {np.abs(spoilt.astype(float) - pixels).mean():.1f} grey levels")
+print(f"the corrupted pictures are in {out}")

@@ -29,7 +29,8 @@ def describe_data(root: str = "") -> str:
             lines.append(f"{name:<16}{'':>12}  {'your own' if name == 'image_folder' else 'comes with the install'}")
         else:
             here = find(origin, root)
-            lines.append(f"{name:<16}{origin.size:>12}  {here or f'not here; pdeplus data get {name}'}")
+            way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
+            lines.append(f"{name:<16}{origin.size:>12}  {here or f'not here; {way}'}")
     return "\n".join([*lines, f"data folder: {data_root(root)}"])
 
 
