@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from . import _registry
 from ._errors import UserError
@@ -64,6 +64,7 @@ def sheet_of(source: str, options: Sequence[str], path: str, *, scale: Scale | N
     return f"{path}; frost: {describe_frost()}"
 
 
+@final
 @dataclass(frozen=True)
 class _TestSet:
     """A data set's own test images and the names of its classes' folders."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Which corruptions, and what they depend on beside the images."""

@@ -6,7 +6,7 @@ the caller clips and truncates them to whole levels. Its severities stand in the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ NEARLY = 1e-3
 """Added before grey levels are cut to whole ones: white that a sum's rounding made 254.9999 stays white."""
 
 
+@final
 class Draws:
     """Random numbers for a batch, every image's from a stream of its own.
 
@@ -51,6 +52,7 @@ class Draws:
         return out.to(self.device)
 
 
+@final
 @dataclass(frozen=True)
 class Corruption:
     """A named way of spoiling images, with the constants of its five severities at each scale."""
