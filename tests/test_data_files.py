@@ -13,6 +13,7 @@ import pytest
 import torch
 from made_data import (
     SHARED,
+    make,
     pixels,
     python2_pickle,
     write_cifar10,
@@ -285,3 +286,14 @@ def test_real_cifar(caplog):
     assert np.array_equal(hundred.images.numpy().reshape(len(fine), 3072), data)
     meta = read_pickle(SHARED / "cifar-100-python" / "meta")
     assert tuple(name.decode() for name in meta["fine_label_names"]) == Cifar100().classes
+
+
+def test_a_corrupted_set_finds_its_clean_one_from_within(tmp_path, monkeypatch):
+    make("cifar10_c", tmp_path)
+    monkeypatch.chdir(tmp_path / "CIFAR-10-C")
+    assert len(Cifar10C(root=".").test()["clean"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "CIFAR-10-C").rename(tmp_path / "elsewhere" / "set")
+    (tmp_path / "CIFAR-10-C").symlink_to(tmp_path / "elsewhere" / "set")
+    assert len(Cifar10C(root=str(tmp_path)).test()["clean"])

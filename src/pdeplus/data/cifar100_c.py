@@ -55,7 +55,7 @@ class Cifar100C(Source):
         return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), NAMES, self.size)
 
     def _clean(self) -> Cifar100:
-        return Cifar100(root=str(require(ORIGIN, self.root).resolve().parent), size=self.size)
+        return Cifar100(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
 
     def _clean_test(self) -> Images:
         return self._clean().test()["clean"]

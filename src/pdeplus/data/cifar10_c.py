@@ -53,7 +53,7 @@ class Cifar10C(Source):
         return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), NAMES, self.size)
 
     def _clean(self) -> Cifar10:
-        return Cifar10(root=str(require(ORIGIN, self.root).resolve().parent), size=self.size)
+        return Cifar10(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
 
     def _clean_test(self) -> Images:
         return self._clean().test()["clean"]

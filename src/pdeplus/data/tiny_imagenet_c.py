@@ -54,11 +54,11 @@ class TinyImagenetC(Source):
 
     def test(self) -> Mapping[str, Images]:
         folder = require(ORIGIN, self.root)
-        wnids = class_folders(require(CLEAN, str(folder.parent)) / "train")
+        wnids = class_folders(require(CLEAN, str(folder.absolute().parent)) / "train")
         return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), wnids, self.size)
 
     def _clean(self) -> TinyImagenet:
-        return TinyImagenet(root=str(require(ORIGIN, self.root).resolve().parent), size=self.size)
+        return TinyImagenet(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
 
     def _clean_test(self) -> Images:
         return self._clean().test()["clean"]
