@@ -1,4 +1,4 @@
-"""A small image-to-image network: halve the resolution, residual blocks, back to full resolution.
+"""A small image-to-image network: residual blocks at full resolution, as in networks that sharpen images.
 
 The network is a function of its weights, a dictionary of tensors, so that a distorted copy disturbs no one else.
 """
@@ -21,15 +21,12 @@ Distort = Callable[[Tensor], Tensor]
 
 def reconstruct(weights: Weights, x: Tensor, distort: Distort | None = None) -> Tensor:
     """B×C×H×W → the same, about `x` after training; `distort` changes the features after each residual block."""
-    h, w = x.shape[-2:]
-    even = F.pad(x, [0, w % 2, 0, h % 2], mode="replicate")
-    first = _convolve(weights, "encode", even, stride=2)
-    features = first
+    features = first = _convolve(weights, "encode", x)
     for i in range(_blocks(weights)):
         inner = F.relu(_convolve(weights, f"block{i}.first", features))
         features = features + _convolve(weights, f"block{i}.second", inner)
         features = distort(features) if distort else features
-    return F.pixel_shuffle(_convolve(weights, "decode", features + first), 2)[..., :h, :w]
+    return _convolve(weights, "decode", features + first)
 
 
 def channels_of(weights: Weights) -> int:
@@ -39,7 +36,7 @@ def channels_of(weights: Weights) -> int:
 
 def initial_weights(channels: int, width: int, blocks: int, generator: torch.Generator) -> dict[str, Tensor]:
     """Normal numbers of variance 1 / inputs; a residual block starts small."""
-    shapes = {"encode": (width, channels), "decode": (4 * channels, width)}
+    shapes = {"encode": (width, channels), "decode": (channels, width)}
     shapes |= {f"block{i}.{part}": (width, width) for i in range(blocks) for part in ("first", "second")}
     weights: dict[str, Tensor] = {}
     for name, (outputs, inputs) in shapes.items():
@@ -54,7 +51,7 @@ def train(
     *,
     steps: int = 1000,
     batch: int = 32,
-    width: int = 32,
+    width: int = 24,
     blocks: int = 4,
     lr: float = 2e-3,
     seed: int = 0,
@@ -93,8 +90,8 @@ def load(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _convolve(weights: Weights, name: str, x: Tensor, stride: int = 1) -> Tensor:
-    return F.conv2d(x, weights[f"{name}.weight"], weights[f"{name}.bias"], stride=stride, padding=1)
+def _convolve(weights: Weights, name: str, x: Tensor) -> Tensor:
+    return F.conv2d(x, weights[f"{name}.weight"], weights[f"{name}.bias"], padding=1)
 
 
 def _blocks(weights: Weights) -> int:
