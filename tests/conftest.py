@@ -1,7 +1,8 @@
-"""Shared by all tests: small networks, seeded inputs, and a guard on torch's global random state."""
+"""Shared by all tests: small networks, seeded inputs, made images, and a guard on torch's global random state."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -31,3 +32,14 @@ def net() -> nn.Module:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.rand(6, 3, 16, 16)
+
+
+@pytest.fixture(scope="session")
+def images() -> np.ndarray:
+    """Smooth colours, edges, flat areas, black and white: 6×20×27×3."""
+    random = np.random.default_rng(0)
+    rows, columns = np.mgrid[:20, :27] / 20
+    waves = np.stack([np.sin(5 * rows + k) * np.cos(3 * columns * k) for k in range(1, 4)], -1)
+    images = 127 + 90 * waves[None] + random.normal(0, 12, (6, 20, 27, 3))
+    images[1, :, :13], images[2, 5:15, 5:15], images[3] = 255, 0, 128
+    return images.clip(0, 255).astype(np.uint8)

@@ -1,8 +1,11 @@
 """Small data sets in the original file formats, made on the spot, each with an exact answer."""
 
 import gzip
+import io
 import pickle
 import struct
+import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +129,23 @@ def make(name: str, root: Path) -> dict[str, object]:
     if name == "image_folder":
         write_class_folders(root, ("a cat", "ein Hündchen"), 6, 0)
     return options
+
+
+def tar_of(entries: dict[str, bytes], mode: str = "w:gz") -> bytes:
+    """An archive of these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, body in entries.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def zip_of(entries: dict[str, bytes]) -> bytes:
+    """An archive of these files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in entries.items():
+            archive.writestr(name, body)
+    return out.getvalue()

@@ -1,6 +1,6 @@
 """The suite against recorded statistics of the reference generator on real images, where those are at hand.
 
-Chance moves a slice's statistics from seed to seed, the reference's too; ours are the mean over three seeds.
+Chance moves a slice's statistics from seed to seed, the reference's too; ours are the mean over several seeds.
 """
 
 import json
@@ -18,10 +18,10 @@ SHARED = Path(__file__).parents[2] / "shared"
 GOLDEN, FROST = SHARED / "golden", SHARED / "data" / "frost"
 CIFAR = SHARED / "data" / "cifar-10-batches-py" / "test_batch"
 
-BY_CHANCE = {("cifar", "elastic_transform", 4): (0.03, 0.4), ("tiny", "spatter", 5): (0.025, 0.3)}
-"""Cells whose recorded seed is an unlikely one, and what they are allowed: relative MAE, dB.
+SEEDS = {("cifar", "elastic_transform"): 10, ("tiny", "spatter"): 10}
+"""Where three of ours are too few, because the recorded seed is an unlikely one.
 
-The reference's three seeds of elastic_transform 4 lie 3 % apart, the recorded one at the upper end. The three of
+The reference's three seeds of elastic_transform 4 lie 3 % apart in MAE, the recorded one at the upper end. The three of
 spatter 5 lie 0.2 % apart; thirty seeds of the formula in plain numpy scatter by 0.9 % about our mean, 1.2 % below.
 """
 
@@ -52,15 +52,14 @@ def test_statistics_are_the_references(slice_and_golden, name):
     for severity in SEVERITIES:
         known = golden[name][str(severity)]
         maes, mses = [], []
-        for seed in range(3 if SUITE[name].seeded else 1):
+        for seed in range(SEEDS.get((scale, name), 3) if SUITE[name].seeded else 1):
             error = torch.from_numpy(corrupt(clean, name, severity, scale, seed)).float() - torch.from_numpy(clean)
             maes.append(float(error.abs().mean(dtype=torch.float64)))
             mses.append(float(error.square().mean(dtype=torch.float64)))
-        usual = (max(4 * known.get("mae_rel_std", 0), 0.015), 0.3)
-        relative, decibels = BY_CHANCE.get((scale, name, severity), usual)
-        assert np.mean(maes) == pytest.approx(known["mae"], rel=relative), f"{name} {severity}"
+        tolerance = max(4 * known.get("mae_rel_std", 0), 0.015)
+        assert np.mean(maes) == pytest.approx(known["mae"], rel=tolerance), f"{name} {severity}"
         psnr = 10 * np.log10(255**2 / np.mean(mses))
-        assert psnr == pytest.approx(known["psnr"], abs=decibels), f"{name} {severity}"
+        assert psnr == pytest.approx(known["psnr"], abs=0.3), f"{name} {severity}"
 
 
 @pytest.mark.parametrize("name", [name for name in SUITE if not SUITE[name].seeded])
