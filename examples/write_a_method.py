@@ -23,6 +23,9 @@ from pdeplus.methods.base import BuildOptimizer, Method, Objective, accuracy
 class InputNoise(Method):
     """Gaussian noise on every training image."""
 
+    label = "input noise"  # in tables
+    overlaps = ("gaussian_noise",)  # a test corruption that training images have been through
+
     noise: float = 0.1
     """Its standard deviation."""
 

@@ -1,4 +1,4 @@
-"""The diffusion step and the coverage losses against closed forms."""
+"""The diffusion step, the coverage losses and the consistency against closed forms."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import nn
 
 import pdeplus as pp
 from pdeplus._errors import UserError
-from pdeplus.functional import coverage_nll, diffuse
+from pdeplus.functional import coverage_nll, diffuse, jensen_shannon
 
 PRIORS = ["gaussian", "laplace", "student_t"]
 VARIANCE = {"gaussian": 1.0, "laplace": 2.0, "student_t": 2.0}
@@ -119,3 +119,29 @@ def test_coverage_agrees_with_torch_distributions_up_to_the_constant():
 def test_unknown_prior_names_the_known():
     with pytest.raises(UserError, match="cauchy.*gaussian, laplace, student_t"):
         diffuse(torch.zeros(2), 1.0, prior="cauchy")
+
+
+def test_jensen_shannon_of_three_distributions_by_hand():
+    """p = (1/2, 1/2), (1/4, 3/4), (3/4, 1/4): their mean is (1/2, 1/2), so JS is log 2 less the mean entropy."""
+    p = torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]).unsqueeze(1)
+    uneven = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert jensen_shannon(p.log()).item() == pytest.approx((0 + uneven + uneven) / 3, rel=1e-5)
+    assert jensen_shannon(p.log() + 7).item() == pytest.approx(2 * uneven / 3, rel=1e-5)  # logits, not probabilities
+    batch = torch.cat([p, torch.full_like(p, 0.5)], 1)
+    assert jensen_shannon(batch.log()).item() == pytest.approx(uneven / 3, rel=1e-5)  # a mean over the batch
+
+
+def test_jensen_shannon_at_its_ends():
+    one = torch.randn(4, 10, generator=torch.Generator().manual_seed(8))
+    assert jensen_shannon(one.expand(3, 4, 10)).item() == pytest.approx(0, abs=1e-6)
+    for views in (2, 3, 5):
+        disjoint = 1000 * torch.eye(views).unsqueeze(1).requires_grad_()
+        value = jensen_shannon(disjoint)
+        assert value.item() == pytest.approx(math.log(views), rel=1e-6)
+        (gradient,) = torch.autograd.grad(value, disjoint)
+        assert gradient.isfinite().all()  # though probabilities are exactly zero
+
+
+def test_jensen_shannon_is_symmetric_in_its_views():
+    logits = torch.randn(3, 6, 10, generator=torch.Generator().manual_seed(9))
+    assert jensen_shannon(logits[[2, 0, 1]]).item() == pytest.approx(jensen_shannon(logits).item(), rel=1e-5)

@@ -27,6 +27,8 @@ SCHEDULES = ["fused", "alternating", "authors"]
 class Darker(Augmentor):
     """A deterministic augmentation."""
 
+    overlaps = ("brightness",)
+
     def __call__(self, x, generator=None):
         return 0.6 * x
 
@@ -217,6 +219,8 @@ def test_views_and_mixture():
     seen = []
 
     class Watched(Augmentor):
+        overlaps = ()
+
         def __call__(self, x, generator=None):
             seen.append(x)
             return x + 1

@@ -1,4 +1,4 @@
-"""Pure tensor mathematics of PDE+: the diffusion step and the coverage losses."""
+"""Pure tensor mathematics: the diffusion step, the coverage losses and the consistency of several views."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,6 +13,9 @@ Prior = Literal["gaussian", "laplace", "student_t"]
 
 DEGREES_OF_FREEDOM = 4
 """Of the Student-t prior: heavy tails, yet a finite variance (2)."""
+
+LEAST_PROBABILITY = 1e-7
+"""Below it the mean of several predictions counts as this, as published for AugMix."""
 
 
 def diffuse(
@@ -31,9 +34,14 @@ def diffuse(
         generator: source of the noise, on the device of `h`; torch's own where none is given.
         prior: family of the noise.
     """
-    check_choice("prior", prior, Prior)
-    noise = _NOISE[prior](h, generator)
+    noise = unit_noise(h, generator, prior)
     return torch.addcmul(h, scale, noise) if isinstance(scale, Tensor) else h + scale * noise
+
+
+def unit_noise(like: Tensor, generator: torch.Generator | None = None, prior: Prior = "gaussian") -> Tensor:
+    """Noise of unit scale with the shape and the memory layout of `like`."""
+    check_choice("prior", prior, Prior)
+    return _NOISE[prior](like, generator)
 
 
 def coverage_nll(twin: Tensor, mean: Tensor, scale: Tensor, prior: Prior = "gaussian") -> Tensor:
@@ -51,6 +59,21 @@ def coverage_nll(twin: Tensor, mean: Tensor, scale: Tensor, prior: Prior = "gaus
     """
     check_choice("prior", prior, Prior)
     return _MEAN_ENERGY[prior]((twin - mean) / scale) + scale.log().mean()
+
+
+def jensen_shannon(logits: Tensor) -> Tensor:
+    """Jensen-Shannon divergence of K predictions, a mean over the batch: (1/K) Σ_k KL(p_k ‖ mean of all p).
+
+    It lies between 0, where all predictions agree, and log K, where no two share a class (within the 1e-7 at which
+    the mean is cut); its gradient is finite wherever the logits are.
+
+    Args:
+        logits: K×B×classes, finite.
+    """
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    log_mean = p.mean(0).clamp(LEAST_PROBABILITY, 1).log()
+    return (p * (log_p - log_mean)).sum(-1).mean()
 
 
 def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:

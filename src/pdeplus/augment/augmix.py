@@ -9,13 +9,14 @@ from torch import Tensor
 from .._errors import UserError
 from ._chains import DEEPEST, check_chains, mix_chains
 from ._operations import NAMES, Strength, apply_each, to_grey, values_of
+from ._overlaps import corruptions_in
 from ._random import integers, signs, uniform
 from .base import Augmentor
 
 FULL = 10.0
 """The severity of an operation's full range."""
 OVERLAPPING = ("color", "contrast", "brightness", "sharpness")
-"""Coincide with test corruptions."""
+"""Left out of the nine: they coincide with test corruptions, see `_overlaps`."""
 
 
 @final
@@ -34,6 +35,10 @@ class AugMix(Augmentor):
 
     def __post_init__(self) -> None:
         _check(self.severity, self.width, self.depth)
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(_strengths(1, 1, self.operations))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
@@ -62,9 +67,7 @@ def augmix(
         operations: 9, or 13 with the four that coincide with test corruptions.
     """
     _check(severity, width, depth)
-    strengths = {
-        name: s for name, s in _strengths(*x.shape[-2:]).items() if operations == 13 or name not in OVERLAPPING
-    }
+    strengths = _strengths(x.shape[-2], x.shape[-1], operations)
     numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
     levels, most = depth or DEEPEST, width * len(x)
     total = levels * most
@@ -85,7 +88,7 @@ def _check(severity: float, width: int, depth: int) -> None:
     check_chains(width, depth)
 
 
-def _strengths(h: int, w: int) -> dict[str, Strength]:
+def _strengths(h: int, w: int, operations: Literal[9, 13] = 13) -> dict[str, Strength]:
     """Each operation's range, as published."""
     return {
         "autocontrast": Strength(),
@@ -97,5 +100,5 @@ def _strengths(h: int, w: int) -> dict[str, Strength]:
         "shear_y": Strength(0, 0.3, signed=True),
         "translate_x": Strength(0, w / 3, signed=True, whole="down"),
         "translate_y": Strength(0, h / 3, signed=True, whole="down"),
-        **dict.fromkeys(OVERLAPPING, Strength(0.1, 1.8)),
+        **(dict.fromkeys(OVERLAPPING, Strength(0.1, 1.8)) if operations == 13 else {}),
     }

@@ -9,6 +9,7 @@ from torch import Tensor
 from .._errors import check_choice
 from ._geometry import Interpolation
 from ._operations import NAMES, apply_each, from_bytes, to_grey, values_of
+from ._overlaps import corruptions_in
 from ._policies import AUTO_STEPS, Policy, strengths, sub_policies
 from ._random import integers, signs, uniform
 from .base import Augmentor
@@ -30,6 +31,10 @@ class AutoAugment(Augmentor):
     def __post_init__(self) -> None:
         check_choice("policy", self.policy, Policy)
         check_choice("interpolation", self.interpolation, Interpolation)
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(name for pair in sub_policies(self.policy) for name, chance, _ in pair if chance > 0)
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._errors import UserError
+from ._overlaps import corruptions_in
 from ._random import uniform
 from ._smoothing import blurred
 from .base import Augmentor
@@ -25,6 +26,10 @@ class Blur(Augmentor):
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
             raise UserError(f"least={self.least} must lie between 0 and most={self.most}")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("blur",))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return blurred(x, uniform(len(x), self.least, self.most, x, generator)).clamp_(0, 1)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._errors import UserError
 from ._geometry import pick
+from ._overlaps import corruptions_in
 from ._random import integers, uniform
 from .base import Augmentor
 
@@ -25,6 +26,10 @@ class CropFlip(Augmentor):
     def __post_init__(self) -> None:
         if self.padding < 0:
             raise UserError(f"padding={self.padding} must be at least 0")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("translate_x", "translate_y"))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -11,6 +11,7 @@ from torch import Tensor
 from .._errors import UserError
 from ._distortions import distort_features, distort_weights
 from ._image_network import Weights, channels_of, load, reconstruct, save, train
+from ._overlaps import corruptions_in
 from .base import Augmentor
 
 
@@ -36,6 +37,10 @@ class DeepAugment(Augmentor):
         """Train the network on images (N×C×H×W: floats in [0, 1] or bytes), save it at `path` and use it."""
         save(train(images, steps=steps, seed=seed), Path(path))
         return cls(weights=str(path))
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("distorted_network",))
 
     @torch.no_grad()
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:

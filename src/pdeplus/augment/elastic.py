@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._errors import UserError
 from ._geometry import displace
+from ._overlaps import corruptions_in
 from ._random import normal
 from ._smoothing import smoothed_noise
 from .base import Augmentor
@@ -31,6 +32,10 @@ class Elastic(Augmentor):
             raise UserError(
                 f"displacement={self.displacement} must be at least 0 and smoothness={self.smoothness} in (0, 1]"
             )
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("elastic",))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

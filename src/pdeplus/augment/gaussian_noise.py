@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._errors import UserError
+from ._overlaps import corruptions_in
 from ._random import normal, uniform
 from .base import Augmentor
 
@@ -27,6 +28,10 @@ class GaussianNoise(Augmentor):
     def __post_init__(self) -> None:
         if self.std < 0 or not 0 <= self.fraction <= 1:
             raise UserError(f"std={self.std} must be at least 0 and fraction={self.fraction} between 0 and 1")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("gaussian_noise",))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)

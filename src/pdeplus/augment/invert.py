@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from ._overlaps import corruptions_in
 from .base import Augmentor
 
 
@@ -13,6 +14,10 @@ from .base import Augmentor
 @dataclass(frozen=True, kw_only=True)
 class Invert(Augmentor):
     """The negative of every image; nothing is drawn."""
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("invert",))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return 1 - x

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._errors import UserError
 from ._chains import check_chains, grouping, mix_chains
+from ._overlaps import corruptions_in
 from ._primitives import LEAST_CUT, deform, recolor, refilter
 from ._random import integers
 from .base import Augmentor
@@ -44,6 +45,10 @@ class Prime(Augmentor):
             )
         if self.filter_size % 2 == 0 or self.filter_size < 1:
             raise UserError(f"filter_size={self.filter_size} must be an odd number")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("deform", "recolor", "refilter"))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         def one_primitive(images: Tensor, level: int) -> Tensor:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from .._errors import UserError, check_choice
 from ._geometry import Interpolation
-from ._operations import NAMES, apply_each, from_bytes, to_grey, values_of
+from ._operations import NAMES, Strength, apply_each, from_bytes, to_grey, values_of
+from ._overlaps import corruptions_in
 from ._policies import RAND_STEPS, strengths
 from ._random import integers, signs
 from .base import Augmentor
@@ -34,10 +35,14 @@ class RandAugment(Augmentor):
             raise UserError(f"count={self.count} must be at least 1 and magnitude={self.magnitude} between 0 and 30")
         check_choice("interpolation", self.interpolation, Interpolation)
 
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(_ranges(1, 1))
+
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)
-        ranges = strengths(*x.shape[-2:])
-        numbers = torch.tensor([NAMES.index(name) for name in ranges if name != "invert"], device=x.device)
+        ranges = _ranges(*x.shape[-2:])
+        numbers = torch.tensor([NAMES.index(name) for name in ranges], device=x.device)
         strength = torch.full((n,), self.magnitude / RAND_STEPS, device=x.device)
         grey = to_grey(x)
         for _ in range(self.count):
@@ -45,3 +50,8 @@ class RandAugment(Augmentor):
             value = values_of(ranges, which, strength, signs(n, x, generator))
             grey = apply_each(grey, which, value, self.interpolation)
         return from_bytes(grey, x.dtype)
+
+
+def _ranges(h: int, w: int) -> dict[str, Strength]:
+    """The fourteen operations' values over the range of magnitudes: AutoAugment's without the negative."""
+    return {name: strength for name, strength in strengths(h, w).items() if name != "invert"}

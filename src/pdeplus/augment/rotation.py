@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._errors import UserError
 from ._operations import apply_one
+from ._overlaps import corruptions_in
 from ._random import uniform
 from .base import Augmentor
 
@@ -23,6 +24,10 @@ class Rotation(Augmentor):
     def __post_init__(self) -> None:
         if not 0 <= self.degrees <= 180:
             raise UserError(f"degrees={self.degrees} must lie between 0 and 180")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        return corruptions_in(("rotate",))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return apply_one(x, "rotate", uniform(len(x), -self.degrees, self.degrees, x, generator))

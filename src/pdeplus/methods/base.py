@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,13 @@ class Objective:
 
 
 class Method(ABC):
-    """A way of training a classifier. Its fields are its options."""
+    """A way of training a classifier. Its fields are its options.
+
+    A method whose network predicts with noise has the options `samples` and `average`.
+    """
+
+    label: ClassVar[str]
+    """What tables call it; by default its name."""
 
     @abstractmethod
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
@@ -61,3 +67,17 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
     """Refuse an option's value outside [low, high]."""
     if not low <= value <= high:
         raise UserError(f"method.{name}={value} must lie between {low:g} and {high:g}")
+
+
+def with_samples(method: Method, name: str, samples: int | None, average: str | None) -> Method:
+    """The method predicting with so many noisy passes, averaged so; None leaves its own choice."""
+    if samples is not None and samples < 0:
+        raise UserError(f"samples={samples} must be 0 (no noise) or more")
+    wanted = {key: value for key, value in (("samples", samples), ("average", average)) if value is not None}
+    if not wanted:
+        return method
+    if hasattr(method, "samples"):
+        return cast(Method, replace(cast(Any, method), **wanted))
+    if samples:
+        raise UserError(f"samples={samples}: the method {name} has no noise to sample; leave it out or take 0")
+    return method

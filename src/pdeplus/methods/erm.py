@@ -20,6 +20,8 @@ from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 class ERM(Method):
     """Empirical risk minimisation."""
 
+    label = "ERM"
+
     label_smoothing: float = 0.0
     """Of the cross-entropy."""
 

@@ -34,6 +34,8 @@ LEAST_VARIANCE = 1e-6
 class PDEPlus(Method):
     """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
 
+    label = "PDE+"
+
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
     """ADD blocks after each stage (authors' code), each residual block (paper), or the named modules."""
     block: Block = "paper"
