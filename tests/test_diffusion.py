@@ -8,8 +8,9 @@ from conftest import STAGES
 from torch import nn
 
 import pdeplus as pp
+from pdeplus._bodies import light_body, paper_body, token_body
 from pdeplus._errors import UserError
-from pdeplus.diffusion import ADDBlock, add_blocks_of, light_body, paper_body, token_body
+from pdeplus.diffusion import ADDBlock, add_blocks_of
 from pdeplus.models.plain_cnn import build as build_plain
 
 

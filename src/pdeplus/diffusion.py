@@ -17,15 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ._bodies import Block, body_for
 from ._errors import UserError, check_choice
 from ._network import evaluating, find_modules, logits_of, output_shapes
-from .functional import Prior, diffuse
+from .functional import Prior, diffuse, unit_noise
 
-Block = Literal["paper", "light"]
 Head = Literal["softplus", "relu"]
 Average = Literal["probabilities", "logits"]
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
+ROWS_AT_ONCE = 256
+"""Images × samples in a noisy pass: more fall out of a processor's cache and gain nothing."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class _Session:
     learn_from: int | None
     generator: torch.Generator | None
     trace: Trace
+    passes: Sequence[Sequence[Tensor]] = ()
+    """Each block's noise in each of several passes, which the first block makes of one: see `sample_logits`."""
 
 
 class _Open(threading.local):
@@ -119,7 +123,12 @@ class ADDBlock(nn.Module):
             with torch.no_grad():
                 rest = self.scale(h[len(learnt) :])
             scale = torch.cat([scale, rest])
-        return diffuse(h, scale, session.generator, self.prior)
+        if not session.passes:
+            return diffuse(h, scale, session.generator, self.prior)
+        place = len(trace.means) - 1
+        if place == 0:
+            h, scale = (torch.cat([t] * len(session.passes)) for t in (h, scale))
+        return torch.addcmul(h, scale, torch.cat([noise[place] for noise in session.passes]))
 
     def _start_at(self, scale: float) -> None:
         """Set the last normalisation so that σ is `scale` for every input until the first update."""
@@ -130,35 +139,6 @@ class ADDBlock(nn.Module):
         nn.init.zeros_(norm.weight)
         start = math.log(math.expm1(scale - self.floor)) if self.head == "softplus" else scale
         nn.init.constant_(norm.bias, start)
-
-
-def paper_body(c: int) -> nn.Sequential:
-    """The paper's g_φ before its head: 36c² + 9c parameters."""
-    return nn.Sequential(
-        nn.Conv2d(c, 2 * c, 3, padding=1),
-        nn.BatchNorm2d(2 * c),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(2 * c, c, 3, padding=1),
-        nn.BatchNorm2d(c),
-    )
-
-
-def light_body(c: int) -> nn.Sequential:
-    """A depthwise 3×3 and a pointwise convolution: c² + 15c parameters, a thirtieth of the paper's."""
-    return nn.Sequential(
-        nn.Conv2d(c, c, 3, padding=1, groups=c),
-        nn.BatchNorm2d(c),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(c, c, 1),
-        nn.BatchNorm2d(c),
-    )
-
-
-def token_body(c: int) -> nn.Sequential:
-    """The same shape for features in the last dimension: B×C or B×N×C."""
-    return nn.Sequential(
-        nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
-    )
 
 
 @final
@@ -217,7 +197,7 @@ def add_diffusion(
     first = next(iter(net.parameters()), None)
     blocks = ADDBlocks()
     for name, host in hosts.items():
-        body = _body_for(name, shapes[name], block)
+        body = body_for(name, shapes[name], block)
         add = ADDBlock(body, name=name, head=head, floor=floor, initial_scale=initial_scale, prior=prior)
         if first is not None:
             add.to(device=first.device, dtype=first.dtype)
@@ -243,6 +223,7 @@ def diffusion(
     generator: torch.Generator | None = None,
     local: bool = False,
     learn_from: int | None = None,
+    passes: Sequence[Sequence[Tensor]] = (),
 ) -> Generator[Trace]:
     """Within this context the forward passes of `net` in this thread are traced, and diffused if `active`.
 
@@ -256,10 +237,12 @@ def diffusion(
             its gradient is kept even under `torch.no_grad`.
         learn_from: σ has a gradient, and a place in the trace, for so many leading rows only; the others
             diffuse all the same. None for all.
+        passes: each block's noise in each of several passes; the first block then hands on a batch that holds
+            its output in all of them, one behind the other.
     """
     add_blocks_of(net)
     members = frozenset(module for module in net.modules() if getattr(module, "follows_diffusion", False))
-    session = _Session(members, active, local, learn_from, generator, Trace())
+    session = _Session(members, active, local, learn_from, generator, Trace(), passes)
     before = _open.sessions
     _open.sessions = (session, *before)
     try:
@@ -296,22 +279,49 @@ def predict(
     if samples < 0:
         raise UserError(f"samples={samples} must be 0 (no noise) or more")
     check_choice("average", average, Average)
+    if samples == 0:
+        with evaluating(net), no_diffusion(net):
+            return logits_of(net(x)).softmax(-1)
+    logits = sample_logits(net, x, samples, generator=generator)
+    return logits.softmax(-1).mean(0) if average == "probabilities" else logits.mean(0).softmax(-1)
+
+
+@torch.no_grad()
+def sample_logits(net: nn.Module, x: Tensor, samples: int, *, generator: torch.Generator | None = None) -> Tensor:
+    """The logits of each of `samples` ≥ 1 noisy passes, samples×B×classes.
+
+    What comes before the first ADD block is the same in every pass and is computed once, as is its σ.
+    """
     with evaluating(net):
-        if samples == 0:
-            with no_diffusion(net):
-                return logits_of(net(x)).softmax(-1)
-        total = torch.zeros(())
-        for _ in range(samples):
-            with diffusion(net, generator=generator):
-                logits = logits_of(net(x))
-            total = total.to(logits) + (logits.softmax(-1) if average == "probabilities" else logits)
-    mean = total / samples
-    return mean if average == "probabilities" else mean.softmax(-1)
+        rows = max(ROWS_AT_ONCE // samples, 1)
+        parts = [x[start : start + rows] for start in range(0, len(x), rows)]
+        return torch.cat([_passes(net, part, samples, generator) for part in parts], 1)
 
 
-def _body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
-    if len(shape) == 4:
-        return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
-    if len(shape) in (2, 3):
-        return token_body(shape[-1])
-    raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
+def _passes(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
+    """All passes as one long batch from the first ADD block on; one by one where the network cannot take that."""
+    if samples == 1:
+        with diffusion(net, generator=generator):
+            return logits_of(net(x))[None]
+    noise = _noise_of_passes(net, x, samples, generator)
+    try:
+        with diffusion(net, passes=noise):
+            logits = logits_of(net(x))
+        return logits.view(samples, len(x), logits.shape[-1])
+    except RuntimeError:  # a later layer joins these features with earlier ones, or the memory is too small
+        pass
+    every = list[Tensor]()
+    for one in noise:
+        with diffusion(net, passes=[one]):
+            every.append(logits_of(net(x)))
+    return torch.stack(every)
+
+
+def _noise_of_passes(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator | None) -> list[list[Tensor]]:
+    """What every block would draw if the passes ran one after the other; one image's plain pass tells the shapes."""
+    with diffusion(net, active=False) as trace:
+        net(x[:1])
+    priors: dict[str, Prior] = {block.name: block.prior for block in add_blocks_of(net)}
+    features = [torch.cat([mean] * len(x)) for mean in trace.means]
+    called = list(zip(features, trace.names, strict=True))
+    return [[unit_noise(h, generator, priors[name]) for h, name in called] for _ in range(samples)]
