@@ -31,7 +31,7 @@ from pdeplus.data.cifar10 import Cifar10
 from pdeplus.data.cifar10_c import Cifar10C
 from pdeplus.data.cifar100 import Cifar100
 from pdeplus.data.fashion_mnist import FashionMnist
-from pdeplus.run import build_method, build_network
+from pdeplus.run import build_method, build_network, expects_of
 
 TEN = tuple("0123456789")
 
@@ -264,7 +264,7 @@ def test_a_network_is_built_for_the_data_sets_size_and_classes(tmp_path):
     write_cifar100(tmp_path / "cifar-100-python")
     source = Cifar100(root=str(tmp_path), size=16)
     config = load_config("erm", ["model.width=2"])
-    network = build_network(config, source, build_method(config))
+    network = build_network(config, build_method(config), expects_of(source, source.train()))
     assert network(source.train().take(torch.arange(3)).floats()).shape == (3, 100)
 
 

@@ -118,9 +118,7 @@ def test_recalibration_matches_statistics_to_clean_images(tmp_path):
 
 def test_clipping_bounds_the_update(tmp_path):
     run = pp.train(quick("method.name=erm", "train.clip_norm=1e-6", "train.weight_decay=0"), tmp_path / "run")
-    start = run_module.build_network(
-        run.config, run_module.build_source(run.config), run_module.build_method(run.config)
-    )
+    start = run_module.build_network(run.config, run_module.build_method(run.config), run.expects)
     gap = (run.model.linear.weight - start.linear.weight).abs().max()
     assert gap < 1e-5
 

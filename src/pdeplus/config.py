@@ -53,6 +53,8 @@ class Train:
     """Of the forward passes."""
     channels_last: bool = True
     """Memory layout of images and convolutions."""
+    keep_every: int = 0
+    """Keep the weights of every so many epochs, which selection by an oracle needs; 0 for none."""
     checkpoint_seconds: float = 120.0
     """Time between checkpoints within an epoch; there is always one at its end."""
 

@@ -2,24 +2,22 @@
 
 config.toml          the resolved config: every default filled in
 environment.json     versions, hardware and command of each session
+model.json           what the network takes and tells apart, so that a run is usable without its data
 metrics.jsonl        one line per epoch
 checkpoints/         the newest two, for exact resume
-best.safetensors     weights of the epoch with the best validation accuracy
+best.safetensors     weights of the epoch with the best validation score
+epochs/              weights of every so many epochs, if train.keep_every asks for them
 model.safetensors    weights after the last epoch; its presence says that the run is finished
 """
 
 import contextlib
 import json
-import os
-import platform
-import subprocess
-import sys
-import warnings
+import textwrap
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, final
 
 import tomli_w
 import torch
@@ -27,6 +25,7 @@ from torch import Tensor, nn
 
 from . import __version__, _registry
 from ._checkpoint import Checkpoint, encode_weights, load_checkpoint, read_weights, save_checkpoint, write_file
+from ._environment import stamp, written_by
 from ._errors import UserError, check_choice
 from ._seeds import derive
 from .batch_norm import check_batch_size, split_batch_norm
@@ -38,6 +37,15 @@ from .trainer import Metrics, Progress, Session, Watch, fit, open_session
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Expects:
+    """What a network tells apart and takes: the names of its classes, the channels×height×width of an image."""
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,33 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """The resolved config."""
-        return load_config(self.path / "config.toml")
+        """The resolved config; a key that this version does not know is named, and whose it is."""
+        try:
+            return load_config(self.path / "config.toml")
+        except UserError as error:
+            if "is not known" not in str(error):
+                raise
+            this = f"{written_by(self.path)}; this is {__version__}"
+            raise UserError(f"{self.path} was written by another version of pdeplus ({this}): {error}") from error
+
+    @property
+    def expects(self) -> Expects:
+        """The network's classes and image shape; of an older run folder, which does not tell, its data set's."""
+        path = self.path / "model.json"
+        if path.is_file():
+            return _read_expects(path)
+        try:
+            source = build_source(self.config)
+            return expects_of(source, source.train())
+        except (UserError, OSError) as error:
+            raise UserError(f"{self.path} has no model.json, so that its data set is needed: {error}") from error
 
     @property
     def metrics(self) -> list[Metrics]:
-        """One record per finished epoch."""
+        """One record per finished epoch; a damaged one is refused by its line."""
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [_read_record(path, number, line) for number, line in enumerate(lines, 1)]
 
     @property
     def finished(self) -> bool:
@@ -75,16 +102,42 @@ class Run:
         """The trained network after its last epoch, in eval mode."""
         return self.network("last")
 
+    @property
+    def kept(self) -> dict[int, Path]:
+        """The weights of the epochs that train.keep_every kept."""
+        return {int(path.stem): path for path in sorted((self.path / "epochs").glob("*.safetensors"))}
+
     def network(self, selection: Selection) -> nn.Module:
-        """The network of the last epoch, or of the epoch with the best validation accuracy."""
+        """The network of the last epoch, or of the epoch with the best validation score."""
+        return self.load_weights(self.weights(selection)[1])
+
+    def weights(self, selection: Selection) -> tuple[int, Path]:
+        """The epoch that a selection means, and the file of its weights."""
         check_choice("selection", selection, Selection)
-        name = "model.safetensors" if selection == "last" else "best.safetensors"
-        if not (self.path / name).is_file():
-            raise UserError(f"{self.path} has no {name} yet; finish it: pdeplus train --resume {self.path}")
+        path = self.path / ("model.safetensors" if selection == "last" else "best.safetensors")
+        if not path.is_file():
+            raise UserError(f"{self.path} has no {path.name} yet; finish it: pdeplus train --resume {self.path}")
+        scores = [score_of(record) for record in self.metrics]
+        best = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
+        return (len(scores) if selection == "last" else best), path
+
+    def load_weights(self, path: Path) -> nn.Module:
+        """The run's network with the weights in a file, in eval mode."""
         config = self.config
-        model = build_network(config, build_source(config), build_method(config))
-        model.load_state_dict(read_weights(self.path / name))
+        model = build_network(config, build_method(config), self.expects)
+        weights = read_weights(path)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            reason = textwrap.shorten(str(error).partition("\n")[2], 200, placeholder=" …")
+            raise UserError(f"{path} holds weights of another network: {reason}") from error
         return model.eval()
+
+
+def score_of(record: Metrics) -> float:
+    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
+    clean = float(record["validation/accuracy"])
+    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
 
 
 def train(config: Config, out: str | Path | None = None, *, watch: Watch | None = None) -> Run:
@@ -98,7 +151,7 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
         begun = (folder / "config.toml").exists()
         way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
-    session, text = _prepare(config), tomli_w.dumps(to_tables(config))
+    prepared, text = _prepare(config), tomli_w.dumps(to_tables(config))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +161,7 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
     except UserError:
         folder.rmdir()
         raise
-    return _run(session, folder, None, watch)
+    return _run(*prepared, folder, None, watch)
 
 
 def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
@@ -116,7 +169,7 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
     run = Run.load(path)
     if run.finished:
         return run
-    return _run(_prepare(run.config), run.path, load_checkpoint(run.path / "checkpoints"), watch)
+    return _run(*_prepare(run.config), run.path, load_checkpoint(run.path / "checkpoints"), watch)
 
 
 def build_source(config: Config) -> Source:
@@ -129,47 +182,56 @@ def build_method(config: Config) -> Method:
     return _build("methods", config.method)
 
 
-def build_network(config: Config, source: Source, method: Method, images: Images | None = None) -> nn.Module:
+def expects_of(source: Source, images: Images) -> Expects:
+    """What a network for this data set expects; of its images one is read."""
+    channels, height, width = images.take(torch.arange(1)).images.shape[1:]
+    return Expects(classes=source.classes, shape=(channels, height, width))
+
+
+def build_network(config: Config, method: Method, expects: Expects) -> nn.Module:
     """The configured network, prepared by the method, its weights drawn from the run's seed.
 
-    `images` are some of the source's, if they are read already: their shape counts.
+    They depend on the config and on what is expected alone, not on any image.
     """
-    example = (images or source.train()).take(torch.arange(2)).floats()
-    check_image_size(min(example.shape[-2:]))
+    check_image_size(min(expects.shape[1:]))
     with _seeded(derive(config.seed, "init")):
-        model = _build("models", config.model, classes=len(source.classes), channels=example.shape[1])
-        network = method.prepare(model, example)
+        model = _build("models", config.model, classes=len(expects.classes), channels=expects.shape[0])
+        network = method.prepare(model, torch.zeros(2, *expects.shape))
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
 
 
-def _prepare(config: Config) -> Session:
+def _prepare(config: Config) -> tuple[Session, Expects]:
     """Build all parts, so that bad input is answered before anything is written."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    network = build_network(config, source, method, parts.train)
+    expects = expects_of(source, parts.train)
+    network = build_network(config, method, expects)
     check_batch_size(network, config.train.batch_size)
     parts.train.preload()
     parts.validation.preload()
-    return open_session(network, method, parts, config.train, config.seed)
+    from .selection import shifted  # here: what training imports knows no corruption
+
+    parts = replace(parts, shifted=shifted(parts.validation, config.seed))
+    return open_session(network, method, parts, config.train, config.seed), expects
 
 
-def _run(
-    session: Session,
-    folder: Path,
-    checkpoint: Checkpoint | None,
-    watch: Watch | None,
-) -> Run:
+def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
-    _stamp(folder)
+    stamp(folder)
+    if not (folder / "model.json").exists():
+        write_file(folder / "model.json", json.dumps(asdict(expects), indent=1).encode())
     _write_metrics(folder, checkpoint.state["progress"]["history"] if checkpoint else [])
 
     with _tensorboard(folder) as show:
 
         def on_epoch(progress: Progress, network: nn.Module) -> None:
             _write_metrics(folder, progress.history)
-            accuracies = [record["validation/accuracy"] for record in progress.history]
-            if accuracies[-1] > max(accuracies[:-1], default=-1.0):
+            scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
+            if scores[-1] == max(scores):  # of equals the later, which has learnt longer
                 write_file(folder / "best.safetensors", encode_weights(network.state_dict()))
+            if session.settings.keep_every and epoch % session.settings.keep_every == 0:
+                (folder / "epochs").mkdir(exist_ok=True)
+                write_file(folder / "epochs" / f"{epoch:04d}.safetensors", encode_weights(network.state_dict()))
             show(progress.history[-1])
 
         save = partial(save_checkpoint, folder / "checkpoints")
@@ -190,38 +252,24 @@ def _write_metrics(folder: Path, history: list[Metrics]) -> None:
     write_file(folder / "metrics.jsonl", lines.encode())
 
 
-def environment() -> dict[str, Any]:
-    """What a result may depend on besides its config: versions, hardware, command."""
-    return {
-        "pdeplus": __version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "system": f"{platform.system()} {platform.machine()}",
-        "devices": torch.cuda.device_count() or "cpu",
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "command": " ".join(["pdeplus", *sys.argv[1:]]),
-    }
+def _read_record(path: Path, number: int, line: bytes) -> Metrics:
+    with contextlib.suppress(ValueError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            return cast(Metrics, record)
+    raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
 
 
-def _stamp(folder: Path) -> None:
-    """Add this session's environment; warn where it differs so that resume may not be exact."""
-    path = folder / "environment.json"
-    sessions: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else []
-    now = environment()
-    for key in ("torch", "threads", "devices", "system"):
-        if sessions and sessions[0][key] != now[key]:
-            text = f"this session has {key} {now[key]}, the run began with {sessions[0][key]}: bits may differ"
-            warnings.warn(text, stacklevel=2)
-    write_file(path, json.dumps([*sessions, now], indent=1).encode())
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
-    return None
+def _read_expects(path: Path) -> Expects:
+    try:
+        content = json.loads(path.read_bytes())
+        channels, height, width = map(int, content["shape"])
+        if min(channels, height, width) > 0 and isinstance(content["classes"], list):
+            return Expects(classes=tuple(map(str, content["classes"])), shape=(channels, height, width))
+    except (ValueError, KeyError, TypeError):
+        pass
+    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
+    raise UserError(f"{path} is damaged; {way_out}")
 
 
 @contextlib.contextmanager

@@ -243,16 +243,25 @@ def finish_epoch(session: Session) -> None:
 
 
 def validate(session: Session) -> dict[str, float]:
-    """Accuracy and negative log-likelihood on held-out images, predicted as the method predicts at test."""
-    correct, nll, images = 0.0, 0.0, session.split.validation
+    """Accuracy and negative log-likelihood on held-out images, and accuracy on shifted ones where there are any."""
+    accuracy, nll = _test(session, session.split.validation, "validate")
+    record = {"validation/accuracy": accuracy, "validation/nll": nll}
+    if session.split.shifted is not None:
+        record["validation/shifted_accuracy"], _ = _test(session, session.split.shifted, "validate shifted")
+    return record
+
+
+def _test(session: Session, images: Images, purpose: str) -> tuple[float, float]:
+    """Accuracy and negative log-likelihood, predicted as the method predicts at test."""
+    correct, nll = 0.0, 0.0
     parts = index_batches(torch.arange(len(images)), session.settings.batch_size)
     for i, part in enumerate(images.batches(parts)):
         x, labels = session.on_device(part)
-        stream = generator_for(session.seed, "validate", i, device=x.device)
+        stream = generator_for(session.seed, purpose, i, device=x.device)
         probabilities = session.method.predict(session.network, x, stream)
         correct += float((probabilities.argmax(-1) == labels).sum())
         nll -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
-    return {"validation/accuracy": correct / len(images), "validation/nll": nll / len(images)}
+    return correct / len(images), nll / len(images)
 
 
 def learning_rate_factor(step: int, steps: int, warmup: int) -> float:

@@ -106,6 +106,8 @@ class Split:
     train: Images
     validation: Images
     transform: Augmentor
+    shifted: Images | None = None
+    """Validation images under corruptions that no test has, to select by; None where there are none."""
 
 
 @dataclass(frozen=True)
