@@ -9,8 +9,13 @@ from .diffusion import Trace as Trace
 from .diffusion import add_diffusion as add_diffusion
 from .diffusion import diffusion as diffusion
 from .diffusion import predict as predict
+from .evaluate import evaluate as evaluate
+from .records import Record as Record
+from .records import read_records as read_records
+from .report import report as report
 from .run import Run as Run
 from .run import resume as resume
 from .run import train as train
+from .use import load_model as load_model
 
 __version__: str

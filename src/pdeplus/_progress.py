@@ -1,8 +1,9 @@
 """The progress bar of long work; quiet where the output is not a terminal."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
 from torch import Tensor
 from tqdm import tqdm
@@ -12,11 +13,24 @@ from .trainer import Progress, Watch
 REFRESH_SECONDS = 0.5
 
 
+class Count(Protocol):
+    """What to tell of progress."""
+
+    def __call__(self, n: int, total: int | None = None) -> object:
+        """So many more are done, of `total` where that is known only now."""
+        ...
+
+
 @contextmanager
-def counting_bar(title: str, total: int, unit: str) -> Generator[Callable[[int], object]]:
+def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
     """What to call with the number of things done since the last call: shows how many, how fast, how long still."""
     with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
-        yield bar.update
+
+        def count(n: int, total: int | None = None) -> None:
+            bar.total = total or bar.total
+            bar.update(n)
+
+        yield count
 
 
 @contextmanager

@@ -3,27 +3,25 @@
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-from . import __version__
+from ._arguments import build_parser
 from ._errors import RunFailed, UserError
-
-Command = Callable[[argparse.Namespace], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 done, 2 a user's error in one line, 1 a failure, 130 interrupted."""
-    parser = _parser()
+    parser = build_parser(partial(_leave, 2))
     options, rest = parser.parse_known_args(arguments)
     takes_settings = hasattr(options, "overrides")
     if any("=" not in word or word.startswith("-") for word in rest) or (rest and not takes_settings):
         parser.error(f"{' '.join(rest)} is not understood")
     if rest:  # KEY=VALUE behind an option, where argparse does not look for it
         options.overrides.extend(rest)
-    command: Command = options.command
     try:
-        command(options)
+        COMMANDS[options.command](options)
     except UserError as error:
         _leave(2, str(error))
     except RunFailed as error:
@@ -38,103 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _leave(code: int, message: str) -> NoReturn:
     print(f"pdeplus: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Answers a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        _leave(2, f"{message}; see: {self.prog} --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="pdeplus",
-        description="Train image classifiers that hold up under distribution shift.",
-        epilog="example: pdeplus demo",
-    )
-    parser.add_argument("--version", action="version", version=f"pdeplus {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    demo = _command(
-        commands.add_parser,
-        "demo",
-        _demo,
-        "the whole story in minutes on a laptop CPU, on data that comes with the install",
-        "pdeplus demo --out my_demo",
-    )
-    demo.add_argument("--out", default="demo", metavar="DIR", help="folder for runs, table and figure (default: demo)")
-    demo.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting, e.g. train.epochs=3")
-
-    train = _command(
-        commands.add_parser,
-        "train",
-        _train,
-        "train a network; an interrupted run goes on exactly where it stopped",
-        "pdeplus train demo method.name=erm train.epochs=5 --out runs/erm\n  pdeplus train --resume runs/erm",
-    )
-    train.add_argument("preset", nargs="?", help="name (see: pdeplus list experiments) or a .toml file")
-    train.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting; values as in TOML")
-    train.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
-    train.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
-
-    _add_data(commands.add_parser)
-
-    corrupt = _command(
-        commands.add_parser,
-        "corrupt",
-        _corrupt,
-        "corrupted copies of a data set's test images or of a folder of pictures; interrupted work goes on",
-        "pdeplus corrupt cifar10 --out CIFAR-10-C\n"
-        "  pdeplus corrupt my_pictures --out my_pictures_c --corruption fog snow --severity 3\n"
-        "  pdeplus corrupt my_pictures --sheet sheet.png",
-    )
-    corrupt.add_argument("source", help="data set (see: pdeplus data list) or a folder of pictures")
-    corrupt.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the data set's options, e.g. size=64")
-    corrupt.add_argument("--out", metavar="DIR", help="folder for the corrupted images")
-    corrupt.add_argument("--corruption", nargs="+", metavar="NAME", help="which (default: all 19)")
-    corrupt.add_argument("--severity", nargs="+", type=int, metavar="N", help="1 to 5 (default: all)")
-    corrupt.add_argument("--scale", choices=("cifar", "tiny", "imagenet"), help="whose constants (default: by size)")
-    corrupt.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
-    corrupt.add_argument("--layout", choices=("npy", "folders"), help="of a data set (default: npy at scale cifar)")
-    corrupt.add_argument("--workers", type=int, default=0, metavar="N", help="threads (default: one per core)")
-    corrupt.add_argument("--sheet", metavar="FILE", help="draw the first image under every corruption instead")
-
-    families = ("methods", "models", "data", "augment", "corruptions", "experiments")
-    listing = _command(
-        commands.add_parser, "list", _list, "what there is to choose from, with its options", "pdeplus list methods"
-    )
-    listing.add_argument("family", choices=families)
-    return parser
-
-
-def _add_data(add: Callable[..., argparse.ArgumentParser]) -> None:
-    data = _command(
-        add,
-        "data",
-        _data,
-        "which data sets are here, and get the others",
-        "pdeplus data list\n  pdeplus data get cifar10 --root datasets",
-    )
-    data.add_argument("action", choices=("list", "get"))
-    data.add_argument("name", nargs="?", help="data set to get")
-    data.add_argument(
-        "--root", default="", metavar="DIR", help="data folder (default: $PDEPLUS_DATA, else ~/.cache/pdeplus)"
-    )
-
-
-def _command(
-    add: Callable[..., argparse.ArgumentParser], name: str, command: Command, help: str, example: str
-) -> argparse.ArgumentParser:
-    parser = add(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(command=command)
-    return parser
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -157,8 +58,23 @@ def _train(options: argparse.Namespace) -> None:
             raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
         else:
             run = resume(options.resume, watch=watch)
-    last = run.metrics[-1] if run.metrics else {"epoch": 0, "validation/accuracy": float("nan")}
-    print(f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %")
+    last = run.metrics[-1]
+    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    shifted = last.get("validation/shifted_accuracy")
+    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from ._evaluating import evaluate_models
+
+    chosen = _only(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out")
+    print(evaluate_models(options.models, options.samples, options.data, options.severity, chosen))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from .report.page import report
+
+    print(report(options.runs, options.out, **_only(options, "baseline", "files", "title")))
 
 
 def _data(options: argparse.Namespace) -> None:
@@ -185,6 +101,30 @@ def _corrupt(options: argparse.Namespace) -> None:
     print(corrupt_source(*source, options.out, **chosen, **_only(options, "seed", "layout", "workers")))
 
 
+def _predict(options: argparse.Namespace) -> None:
+    from .run import Run
+    from .use import Prediction, format_predictions, predict_pictures
+
+    chosen = _only(options, "samples", "selection", "top", "seed")
+    rows = list[Prediction]()
+    try:
+        for row in predict_pictures(Run.load(options.run), options.images, **chosen):
+            if options.json:
+                print(row.to_json())
+            else:
+                rows.append(row)
+    finally:  # a broken picture among them is answered afterwards
+        if rows:
+            print(format_predictions(rows))
+
+
+def _export(options: argparse.Namespace) -> None:
+    from .export import export
+    from .run import Run
+
+    print(export(Run.load(options.run), options.format, options.out, **_only(options, "selection", "force")))
+
+
 def _only(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
@@ -194,3 +134,16 @@ def _list(options: argparse.Namespace) -> None:
 
     special = {"experiments": describe_presets, "corruptions": describe_corruptions}
     print(special[options.family]() if options.family in special else describe_family(options.family))
+
+
+COMMANDS = {
+    "demo": _demo,
+    "train": _train,
+    "evaluate": _evaluate,
+    "report": _report,
+    "predict": _predict,
+    "export": _export,
+    "corrupt": _corrupt,
+    "data": _data,
+    "list": _list,
+}
