@@ -25,11 +25,12 @@ benchmark: $(READY)  ## speed, as ratios measured in one run
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/corruptions.py
+	$(BIN)/python benchmarks/evaluate.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,tensorboard]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,peers,tensorboard]'
 	touch $(READY)
 
 clean:

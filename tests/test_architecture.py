@@ -8,8 +8,9 @@ import pytest
 import pdeplus as pp
 
 SOURCE = Path(pp.__file__).parent
-LAYERS = ["functional", "diffusion", "batch_norm", "methods", "trainer", "run", "demo", "cli"]
-FREE = ["data", "models", "augment", "config"]
+LAYERS = ["functional", "diffusion", "batch_norm", "methods", "overlap", "trainer", "run", "use", "export"]
+LAYERS += ["evaluate", "report", "demo", "cli"]
+FREE = ["data", "models", "augment", "config", "corruptions", "generate", "records", "metrics", "suites", "selection"]
 """Import none of the layers."""
 
 

@@ -16,7 +16,8 @@ SHELL = [
     for line in block.splitlines()
 ]
 COMMANDS = [line for line in SHELL if line.startswith("pdeplus ")]
-SMALLER = ["model.width=2", "data.size=8", "train.limit=80"]
+EVALUATE = ["--rounds", "1", "--width", "8", "--images", "4"]
+SMALLER = ["model.width=2", "train.limit=80"]
 
 
 def run(command, cwd):
@@ -30,11 +31,12 @@ def test_python(code, tmp_path):
     run([sys.executable, "-W", "ignore", "-c", code], tmp_path)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands(command, tmp_path):
-    words = command.split()[1:]
-    extra = SMALLER if words[0] == "train" else []
-    run([sys.executable, "-m", "pdeplus", *words, *extra], tmp_path)
+def test_commands_run_one_after_the_other(tmp_path):
+    for command in COMMANDS:
+        words = command.split()[1:]
+        run([sys.executable, "-m", "pdeplus", *words, *(SMALLER if words[0] == "train" else [])], tmp_path)
+    assert (tmp_path / "report.html").is_file()
+    assert (tmp_path / "model.onnx").is_file()
 
 
 def test_make_targets_of_the_readme_exist_and_ci_calls_the_test_command():
@@ -79,5 +81,6 @@ def test_benchmarks_run(tmp_path):
     shown = run([sys.executable, str(ROOT / "benchmarks" / "training_step.py"), *small], tmp_path)
     assert "fused" in shown
     assert "× bare" in run([sys.executable, str(ROOT / "benchmarks" / "inference.py"), *small], tmp_path)
+    assert "× E = 1" in run([sys.executable, str(ROOT / "benchmarks" / "evaluate.py"), *EVALUATE], tmp_path)
     few = ["--rounds", "1", "--images", "8"]
     assert "× faster" in run([sys.executable, str(ROOT / "benchmarks" / "corruptions.py"), *few], tmp_path)
