@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from made_runs import trained
 from torch import nn
 
 from pdeplus.models.resnet18 import build
+from pdeplus.run import Run
 
 STAGES = ["layer1", "layer2", "layer3", "layer4"]
 
@@ -32,6 +34,18 @@ def net() -> nn.Module:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.rand(6, 3, 16, 16)
+
+
+@pytest.fixture(scope="session")
+def erm(tmp_path_factory) -> Run:
+    """A small network that has learnt the digits; do not write into its folder."""
+    return trained(tmp_path_factory.mktemp("erm") / "run", "method.name=erm")
+
+
+@pytest.fixture(scope="session")
+def pde(tmp_path_factory) -> Run:
+    """The same with ADD blocks."""
+    return trained(tmp_path_factory.mktemp("pde") / "run", "train.limit=300")
 
 
 @pytest.fixture(scope="session")
