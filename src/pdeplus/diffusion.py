@@ -23,6 +23,7 @@ from ._network import evaluating, find_modules, logits_of, output_shapes
 from .functional import Prior, diffuse, unit_noise
 
 Head = Literal["softplus", "relu"]
+"""What makes σ positive."""
 Average = Literal["probabilities", "logits"]
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
@@ -87,7 +88,7 @@ class ADDBlock(nn.Module):
         body: nn.Sequential,
         *,
         name: str = "",
-        head: Head = "softplus",
+        head: Head | Literal["none"] = "softplus",
         floor: float = 1e-3,
         initial_scale: float | None = 0.05,
         prior: Prior = "gaussian",
@@ -101,6 +102,8 @@ class ADDBlock(nn.Module):
     def scale(self, h: Tensor) -> Tensor:
         """σ = g_φ(h), of the shape of `h`."""
         z = self.body(h)
+        if self.head == "none":
+            return z
         return F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -150,7 +153,7 @@ class ADDBlocks(nn.ModuleList):
 
 
 @dataclass(frozen=True, eq=False)
-class _AfterModule:
+class AfterModule:
     """The forward hook that hands a module's output to its block; `deepcopy` keeps the two together."""
 
     block: ADDBlock
@@ -202,7 +205,7 @@ def add_diffusion(
         if first is not None:
             add.to(device=first.device, dtype=first.dtype)
         blocks.append(add.train(net.training))
-        host.register_forward_hook(_AfterModule(add))
+        host.register_forward_hook(AfterModule(add))
     net.add_module(CHILD, blocks.train(net.training))
     return net
 

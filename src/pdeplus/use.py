@@ -39,9 +39,9 @@ def plain(net: nn.Module) -> nn.Module:
     """
     model = copy.deepcopy(net).eval()
     for module in list(model.modules()):
-        hooks = _hooks(module)
-        for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "block", None), ADDBlock)]:
-            del hooks[key]
+        for hooks in (_hooks(module), _pre_hooks(module)):
+            for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "block", None), ADDBlock)]:
+                del hooks[key]
         if isinstance(getattr(module, CHILD, None), ADDBlocks):
             delattr(module, CHILD)
     for module in list(model.modules()):
@@ -205,6 +205,10 @@ def _joined(split: SplitBatchNorm) -> nn.BatchNorm2d:
 
 def _hooks(module: nn.Module) -> dict[int, Any]:
     return module._forward_hooks  # type: ignore[reportPrivateUsage]
+
+
+def _pre_hooks(module: nn.Module) -> dict[int, Any]:
+    return module._forward_pre_hooks  # type: ignore[reportPrivateUsage]
 
 
 def _printable(path: str) -> str:
