@@ -27,7 +27,7 @@ Head = Literal["softplus", "relu"]
 Average = Literal["probabilities", "logits"]
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 128
 """Images × samples in a noisy pass: more fall out of a processor's cache and gain nothing."""
 
 
