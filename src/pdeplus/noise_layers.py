@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ._errors import UserError, check_choice
 from ._network import find_modules
-from .diffusion import CHILD, ADDBlock, ADDBlocks, AfterModule
+from .diffusion import CHILD, ADDBlock, ADDBlocks, AfterModule, session_of
 
 Where = Literal["after", "before"]
 
@@ -33,7 +33,12 @@ class Constant(nn.Module):
 
 @final
 class Relative(nn.Module):
-    """σ is a share of the standard deviation of all features, images and places together."""
+    """σ is a share of the standard deviation of all features, images and places together.
+
+    Where one batch holds several noisy passes, each pass has its own, as if it had run by itself.
+    """
+
+    follows_diffusion = True
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -42,7 +47,13 @@ class Relative(nn.Module):
         self.share = share
 
     def forward(self, h: Tensor) -> Tensor:
-        return (self.share * h.std(correction=0)).expand_as(h)
+        session = session_of(self)
+        if session is None or not session.passes:
+            return (self.share * h.std(correction=0)).expand_as(h)
+        rows = len(session.passes[0][len(session.trace.means) - 1])
+        passes = h.view(-1, rows, *h.shape[1:])
+        std = passes.std(tuple(range(1, passes.ndim)), correction=0)
+        return (self.share * std).repeat_interleave(rows).view(-1, *[1] * (h.ndim - 1)).expand_as(h)
 
 
 def add_noise(

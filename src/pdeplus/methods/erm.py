@@ -1,4 +1,13 @@
-"""ERM: cross-entropy on the training images, the baseline of every comparison."""
+"""ERM (Vapnik, 1992): cross-entropy on the training images, the baseline of every comparison.
+
+Idea: what is right on the training images is right on images like them; nothing is promised for others.
+Formula: mean_i CE(f(x_i), y_i), each x_i after the data set's own crop and flip.
+Source: Vapnik, Principles of risk minimization for learning theory, 1992; setting of Kireev et al., 2022.
+Defaults: no label smoothing.
+Cost: the unit of all others: one forward and one backward pass.
+Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 95.35 / 74.63 (PDE+ paper), PreAct-ResNet-18 – / 74.65
+(Kireev et al., 2022), WRN-28-10 94.78 / 73.46 (RobustBench).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,13 +15,12 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from .._network import logits_of
 from ..data.base import Batch
 from ..diffusion import predict
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from ._views import clean_view, objective_on
+from .base import BuildOptimizer, Method, Objective, check_range
 
 
 @final
@@ -35,9 +43,7 @@ class ERM(Method):
         return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        logits = logits_of(model(batch.view()))
-        task = F.cross_entropy(logits, batch.labels, label_smoothing=self.label_smoothing)
-        yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, batch.labels)})
+        yield objective_on(model, [clean_view(batch)], batch.labels, label_smoothing=self.label_smoothing)
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return predict(model, images, samples=0)

@@ -1,8 +1,16 @@
 """PDE+ (Yuan et al., 2024): every sample diffuses into a distribution that covers its similar samples.
 
-After each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). The coverage
-objective trains φ so that N(h_l, σ_l) covers the features of an augmented view; cross-entropy on the
-originals and the augmentations, all diffused, trains everything.
+Idea: a residual network carries its input along a transport equation; a diffusion term makes the solution smooth.
+How far each feature diffuses is learnt, so that the neighbourhood of a sample holds its augmentations, and so,
+perhaps, corruptions that nobody has seen.
+Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
+Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²]. Task, for everything: CE on [x; a(x)], both diffused ("mixture").
+Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
+Defaults: AugMix of severity 3, width 3 and nine operations; the paper's block after each stage, σ from 0.05; Adam
+0.01 on φ; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper, authors.
+Cost: a gradient-free pass of one image, and a forward and backward pass of two with the ADD blocks, which are as large
+as the network: 13 forward passes' worth against ERM's 3; AugMix once. Each sample at test is a pass more.
+Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-100 78.84 / 65.62 (no noise at test).
 """
 
 import math
@@ -33,8 +41,6 @@ LEAST_VARIANCE = 1e-6
 @dataclass(frozen=True, kw_only=True)
 class PDEPlus(Method):
     """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
-
-    label = "PDE+"
 
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
     """ADD blocks after each stage (authors' code), each residual block (paper), or the named modules."""
@@ -80,6 +86,10 @@ class PDEPlus(Method):
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
             )
 
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return "PDE+" if self.mixture else "PDE+ w/o aug"
+
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_diffusion(
             model,
@@ -108,7 +118,7 @@ class PDEPlus(Method):
         trace, twin = self._coverage_passes(model, original, similar, batch.generator)
         coverage = self.coverage(twin, trace)
         reach = "all" if self.schedule == "authors" else "updated"
-        scales = _mean_scales(trace)
+        scales = mean_scales(trace)
         yield Objective(coverage, parts={"coverage": coverage}, update=("diffusion",), reach=reach, metrics=scales)
         inputs, labels = self._task_inputs(original, similar, batch.labels)
         with diffusion(model, generator=batch.generator):
@@ -153,7 +163,7 @@ class PDEPlus(Method):
             task + coverage,
             parts={"task": task, "coverage": coverage},
             update=("task", "diffusion"),
-            metrics={"accuracy": accuracy(logits, labels), **_mean_scales(trace)},
+            metrics={"accuracy": accuracy(logits, labels), **mean_scales(trace)},
         )
 
     def _coverage_passes(
@@ -190,5 +200,6 @@ class PDEPlus(Method):
         return block_names(model) if self.placement == "block" else self.placement
 
 
-def _mean_scales(trace: Trace) -> dict[str, Tensor]:
+def mean_scales(trace: Trace) -> dict[str, Tensor]:
+    """The mean σ of every block, for the log."""
     return {f"sigma/{name}": s.detach().mean() for name, s in zip(trace.names, trace.scales, strict=True)}

@@ -1,0 +1,94 @@
+"""What Noisy Feature Mixup and NoisyMix do to the features at one place of a network, as functions."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._errors import UserError
+from .._hooks import INPUT
+from ..augment._random import beta, integers
+from ..functional import unit_noise
+from ..models.base import stage_names
+
+STAGES = 3
+"""The features of so many first stages are mixed; the last stage's of a network with four are not."""
+
+
+class Mix(NamedTuple):
+    """One batch's draw: at `place` features h become λ h + (1 - λ) h[partners]."""
+
+    place: str
+    partners: Tensor
+    """A permutation of the batch."""
+    share: Tensor
+    """λ, one number."""
+
+
+def mixing_places(model: nn.Module, placement: Literal["stage"] | Sequence[str]) -> list[str]:
+    """The input, and the first three stages or the named modules."""
+    return [INPUT, *(stage_names(model)[:STAGES] if placement == "stage" else placement)]
+
+
+def draw_mix(places: Sequence[str], labels: Tensor, alpha: float, generator: torch.Generator) -> Mix:
+    """A place, each as likely; a permutation; λ ~ Beta(alpha, alpha)."""
+    place = places[int(integers(1, 0, len(places), labels, generator))]
+    partners = torch.randperm(len(labels), generator=generator, device=labels.device)
+    return Mix(place, partners, beta(1, alpha, labels, generator).squeeze(0))
+
+
+def mixed(h: Tensor, mix: Mix) -> Tensor:
+    """λ h + (1 - λ) h[partners]; where `h` holds several views of the batch, within each of them."""
+    size = len(mix.partners)
+    firsts = torch.arange(0, len(h), size, device=h.device)
+    rows = (firsts[:, None] + mix.partners).flatten()
+    return torch.lerp(h[rows], h, mix.share.to(h.dtype))
+
+
+def noisy(
+    h: Tensor, *, additive: float, multiplicative: float, sparsity: float = 0.0, generator: torch.Generator
+) -> Tensor:
+    """(1 + m·B·U) ⊙ h + a·B′·N with U ~ U(-1, 1), N ~ N(0, 1), B and B′ ~ Beta(2, 5): its mean is h.
+
+    U and N are drawn for each element, B and B′ once for all of them.
+
+    Args:
+        h: features of any shape.
+        additive: a.
+        multiplicative: m.
+        sparsity: chance of each element of U, and of N, to be 0 instead.
+        generator: source of all randomness, on the device of `h`.
+    """
+    first, second = beta_2_5(2, h, generator).to(h.dtype)
+    uniform = torch.empty_like(h).uniform_(-1, 1, generator=generator)
+    normal = unit_noise(h, generator)
+    if sparsity:
+        uniform, normal = (
+            noise * torch.empty_like(h).bernoulli_(1 - sparsity, generator=generator) for noise in (uniform, normal)
+        )
+    return h * (1 + multiplicative * first * uniform) + additive * second * normal
+
+
+def beta_2_5(n: int, like: Tensor, generator: torch.Generator) -> Tensor:
+    """`n` numbers from Beta(2, 5): the second smallest of six uniform numbers has that distribution."""
+    return torch.rand(n, 6, generator=generator, device=like.device).sort(-1).values[:, 1]
+
+
+def mixed_cross_entropy(logits: Tensor, labels: Tensor, mix: Mix, label_smoothing: float = 0.0) -> Tensor:
+    """λ · CE(labels) + (1 - λ) · CE(labels[partners])."""
+    own = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+    partners = F.cross_entropy(logits, labels[mix.partners], label_smoothing=label_smoothing)
+    return mix.share * own + (1 - mix.share) * partners
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse an α for which Beta(α, α) is no distribution."""
+    if not alpha > 0:
+        raise UserError(f"method.alpha={alpha} must be greater than 0; near 0 hardly anything is mixed")
+
+
+def corruptions_in_noise(additive: float, multiplicative: float) -> tuple[str, ...]:
+    """The test corruptions that the noise coincides with where it meets images."""
+    return ("gaussian_noise",) * bool(additive) + ("speckle_noise",) * bool(multiplicative)

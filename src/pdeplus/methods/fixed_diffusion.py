@@ -1,0 +1,81 @@
+"""FixDiff (Yuan et al., 2024): PDE+ with one constant σ in place of the learnt one, the ablation of its idea.
+
+Idea: what is left of PDE+ when the diffusion does not adapt: the same places, the same images, noise of one size.
+Formula: after each stage h_l becomes h_l + σ · N(0, I), σ the same number everywhere; CE on [x; a(x)], both diffused,
+or on x alone. Test: the mean over `samples` diffused passes (Algorithm 2 of PDE+).
+Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024, ablation.
+Defaults: σ = 0.1 (the authors' script of May 2023; the ablation goes from 0 to 2.5), after each stage, originals and
+AugMix of severity 3, width 3 and nine operations, 10 samples.
+Cost: a forward and backward pass of two images for each image, of one without `mixture`, AugMix once, and the drawing
+of the noise; at test `samples` passes.
+Published: no number that we know of; its code was never released.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..augment.augmix import AugMix
+from ..augment.base import Augmentor
+from ..data.base import Batch
+from ..diffusion import Average, diffusion, predict
+from ..models.base import block_names, stage_names
+from ..noise_layers import Constant, add_noise
+from ._views import clean_and_augmented, objective_on
+from .base import BuildOptimizer, Method, Objective, check_range
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FixedDiffusion(Method):
+    """Diffusion of constant size. With scale 0 and without mixture a step is ERM's, bit for bit."""
+
+    scale: float = 0.1
+    """σ, the standard deviation of the noise; the paper's ablation has 0 to 2.5."""
+    placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
+    """Noise after each stage, each residual block, or the named modules."""
+    mixture: bool = True
+    """Cross-entropy on originals and augmentations, as PDE+; false for originals only."""
+    augmentor: Augmentor = AugMix()
+    """What makes the augmentations."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy."""
+    samples: int = 10
+    """Noisy passes E at test; 0 is the plain network."""
+    average: Average = "probabilities"
+    """What those passes average."""
+
+    def __post_init__(self) -> None:
+        check_range("scale", self.scale, 0, math.inf)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range("samples", self.samples, 0, math.inf)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return "FixDiff" if self.mixture else "FixDiff w/o aug"
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        return add_noise(model, self._places(model), lambda name: Constant(self.scale))
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        return {"task": build(model.parameters())}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        views = clean_and_augmented(batch, self.augmentor, 1 if self.mixture else 0)
+        labels = batch.labels.repeat(len(views))
+        with diffusion(model, generator=batch.generator):
+            goal = objective_on(model, [torch.cat(views)], labels, label_smoothing=self.label_smoothing)
+        yield goal
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, self.samples, generator=generator, average=self.average)
+
+    def _places(self, model: nn.Module) -> Sequence[str]:
+        if self.placement == "stage":
+            return stage_names(model)
+        return block_names(model) if self.placement == "block" else self.placement

@@ -1,0 +1,83 @@
+"""NFM (Lim et al., 2022): mixup with noise, at the input or at the features of a random stage.
+
+Idea: mixing pairs makes the network linear between samples, and noise makes it smooth around them; both at random
+depth regularise every layer.
+Formula: k is one of the input and the first three stages, each as likely. There h becomes λ h + (1 - λ) h[π] with
+λ ~ Beta(α, α) and a permutation π of the batch, then (1 + m·B·U(-1, 1)) ⊙ h + a·B′·N(0, 1) with B and B′ ~ Beta(2, 5)
+drawn once per batch. Loss: λ CE(y) + (1 - λ) CE(y[π]). Nothing is mixed and no noise is added at test.
+Source: Lim et al., Noisy feature mixup, ICLR 2022.
+Defaults: α = 1, a = 0.4, m = 0.2, as published.
+Cost: one forward and backward pass, as ERM, and the drawing of the noise at one place.
+Published: CIFAR-10 accuracy clean / corrupted: PreAct-ResNet-18 95.40 / 83.30, CIFAR-100 79.40 / 59.70 (as quoted in
+the PDE+ paper).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .._hooks import changing
+from .._network import logits_of
+from ..data.base import Batch
+from ..diffusion import predict
+from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
+from ._views import clean_view
+from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NFM(Method):
+    """Noisy feature mixup. The network itself is not changed, and plain at test."""
+
+    label = "NFM"
+
+    alpha: float = 1.0
+    """Of λ ~ Beta(alpha, alpha); 1 draws it uniformly."""
+    additive: float = 0.4
+    """Level of the additive noise, a."""
+    multiplicative: float = 0.2
+    """Level of the multiplicative noise, m."""
+    placement: Literal["stage"] | tuple[str, ...] = "stage"
+    """Mix at the input, and behind the first three stages or the named modules."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_range("additive", self.additive, 0, math.inf)
+        check_range("multiplicative", self.multiplicative, 0, math.inf)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        """A share of the batches has its noise on the images."""
+        return corruptions_in_noise(self.additive, self.multiplicative)
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        mixing_places(model, self.placement)  # a network without stages is refused before training
+        return model
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        return {"task": build(model.parameters())}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        view, labels = clean_view(batch), batch.labels
+        mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
+        with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
+            logits = logits_of(model(view))
+        task = mixed_cross_entropy(logits, labels, mix, self.label_smoothing)
+        yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, labels)})
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, samples=0)
+
+    def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
+        """Features mixed, then noisy."""
+        both = mixed(h, mix)
+        return noisy(both, additive=self.additive, multiplicative=self.multiplicative, generator=generator)

@@ -1,0 +1,97 @@
+"""PGD (Kireev et al., 2022, after Madry et al., 2018): adversarial training with very small changes of the images.
+
+Idea: a network that holds under the worst change of a small size holds under many changes of larger size that are
+not the worst; against common corruptions the size must be far below that of robustness to attacks.
+Formula: CE(x + δ) alone, δ = the ascent of CE(x + δ) within ‖δ‖ ≤ ε and x + δ in [0, 1]; one full-size step from
+δ = 0 gives ε·sign(∇_x CE) in the norm ℓ∞ and ε·∇_x CE / ‖∇_x CE‖₂ in ℓ2, for each image by itself.
+Source: Kireev, Andriushchenko and Flammarion, On the effectiveness of adversarial training against common
+corruptions, UAI 2022; Madry et al., Towards deep learning models resistant to adversarial attacks, ICLR 2018.
+Defaults: one step, no random start, ε = 1/255 (ℓ∞) or 0.1 (ℓ2), attacked in train mode, as published.
+Cost: for each step of the attack one forward and one backward pass more, that backward without the weights' gradients:
+with one step 1.7 times ERM's.
+Published: on CIFAR-10-C with PreAct-ResNet-18 82.67 (ℓ∞) and 83.40 (ℓ2) (Kireev et al., 2022); clean / corrupted with
+ResNet-18 93.52 / 82.17 and 93.91 / 83.07 (Yuan et al., 2024).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .._errors import check_choice
+from .._network import logits_of
+from ..attacks import Norm, pgd
+from ..data.base import Batch
+from ..diffusion import predict
+from ._features import AttackMode, in_attack_mode
+from ._views import clean_view, objective_on
+from .base import BuildOptimizer, Method, Objective, check_range
+
+PUBLISHED_EPSILON = {"linf": 1 / 255, "l2": 0.1}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PGD(Method):
+    """Cross-entropy on attacked images only. The attack leaves no gradient and no mode behind."""
+
+    overlaps: ClassVar[tuple[str, ...]] = ()  # no corruption follows the network's own gradient
+
+    norm: Literal["linf", "l2"] = "linf"
+    """Of the change of one image: its largest element, or its Euclidean length."""
+    epsilon: float = 0.0
+    """Largest change, where images span [0, 1]; 0 is the norm's published value, 1/255 (linf) or 0.1 (l2)."""
+    steps: int = 1
+    """Steps of the attack."""
+    step_size: float = 0.0
+    """Length of a step in the norm; 0 is epsilon for one step and 2.5·epsilon/steps for more."""
+    random_start: bool = False
+    """Begin at a random change within epsilon instead of at none."""
+    attack_mode: AttackMode = "train"
+    """Mode of the network while attacked: train, whose passes count in BatchNorm's running statistics, or eval."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy that is trained on; the attack's has none."""
+
+    def __post_init__(self) -> None:
+        check_choice("method.norm", self.norm, Norm)
+        check_choice("method.attack_mode", self.attack_mode, AttackMode)
+        check_range("epsilon", self.epsilon, 0, math.inf)
+        check_range("steps", self.steps, 1, math.inf)
+        check_range("step_size", self.step_size, 0, math.inf)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return f"PGD_{self.norm}"
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        return model
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        return {"task": build(model.parameters())}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        x = self.attacked(model, clean_view(batch), batch.labels, batch.generator)
+        yield objective_on(model, [x], batch.labels, label_smoothing=self.label_smoothing)
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, samples=0)
+
+    def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:
+        """x + δ, in [0, 1] and without a gradient."""
+        with in_attack_mode(model, self.attack_mode):
+            return pgd(
+                lambda images: logits_of(model(images)),
+                x,
+                labels,
+                norm=self.norm,
+                epsilon=self.epsilon or PUBLISHED_EPSILON[self.norm],
+                steps=self.steps,
+                step_size=self.step_size or None,
+                random_start=self.random_start,
+                generator=generator,
+            )

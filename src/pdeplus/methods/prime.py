@@ -1,0 +1,61 @@
+"""PRIME (Modas et al., 2022): agreement of three views, two of them mixed chains of random primitive changes.
+
+Idea: random deformations, colour curves and filters of greatest entropy cover more of what can happen to an image than
+a list of chosen operations.
+Formula: CE(x) + jsd · JS(p(x), p(a_1(x)), p(a_2(x))), where JS = (1/3) Σ KL(p_i ‖ mean of the three) and a_1, a_2 are
+PRIME's views of one crop and flip; without consistency CE(a(x)).
+Source: Modas et al., PRIME: a few primitives can boost robustness to common corruptions, ECCV 2022.
+Defaults: PRIME's settings for CIFAR-10 (width 3, random depth) and jsd 12, as published.
+Cost: three forward and three backward passes, or one of each without consistency; and PRIME itself, twice or once.
+Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 93.06 / 89.05; CIFAR-100: ResNet-18 77.60 / 68.28.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..augment.base import Augmentor
+from ..augment.prime import Prime
+from ..data.base import Batch
+from ..diffusion import predict
+from ._views import objective_on, training_views
+from .base import BuildOptimizer, Method, Objective, check_range
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrimeTraining(Method):
+    """Training on PRIME's views. The defaults are the published recipe."""
+
+    augmentor: Augmentor = Prime()
+    """What makes the views."""
+    jsd: float = 12.0
+    """Weight of the consistency of the clean and two augmented views; 0 for one augmented view."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        check_range("jsd", self.jsd, 0, math.inf)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return "PRIME" if self.jsd else "PRIME w/o JSD"
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        return model
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        return {"task": build(model.parameters())}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        views = training_views(batch, self.augmentor, self.jsd)
+        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, samples=0)

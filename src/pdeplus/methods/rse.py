@@ -1,0 +1,79 @@
+"""RSE (Liu et al., 2018): noise before every convolution, in training and at test, and an average over passes.
+
+Idea: a network with noise in it is an ensemble of infinitely many networks at the memory of one; it learns to be
+right under its own noise, which is a regulariser of its Lipschitz constant.
+Formula: every convolution sees h + σ · N(0, I), with σ = 0.2 for the first, the one that sees the image, and σ = 0.1
+for all others. Training: CE of one noisy pass. Test: the mean of softmax over `samples` noisy passes.
+Source: Liu et al., Towards robust neural networks via random self-ensemble, ECCV 2018.
+Defaults: first = 0.2 and inner = 0.1 as published; samples = 10 (the published attack script has 50). The variant of
+the PDE+ authors, one noise of 0.1 and 3 samples: first = 0.1, inner = 0.1, samples = 3.
+Cost: one noisy forward and backward pass, as ERM, and the drawing of the noise; at test `samples` passes.
+Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 95.59 / 77.86, CIFAR-100 77.98 / 53.73 (PDE+ paper, with the
+variant of its authors).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .._errors import UserError
+from ..data.base import Batch
+from ..diffusion import Average, diffusion, predict
+from ..noise_layers import Constant, add_noise, convolutions
+from ._views import clean_view, objective_on
+from .base import BuildOptimizer, Method, Objective, check_range
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RSE(Method):
+    """Random self-ensemble. Every pass of a training step, and every sample at test, draws its own noise."""
+
+    label = "RSE"
+
+    first: float = 0.2
+    """Standard deviation of the noise before the first convolution, where images span [0, 1]."""
+    inner: float = 0.1
+    """Standard deviation of the noise before every other convolution."""
+    label_smoothing: float = 0.0
+    """Of the cross-entropy."""
+    samples: int = 10
+    """Noisy passes at test; 0 is the network without noise, for which it was not trained."""
+    average: Average = "probabilities"
+    """What those passes average."""
+
+    def __post_init__(self) -> None:
+        check_range("first", self.first, 0, math.inf)
+        check_range("inner", self.inner, 0, math.inf)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range("samples", self.samples, 0, math.inf)
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        """The first convolution's noise is white noise on the images."""
+        return ("gaussian_noise",) if self.first else ()
+
+    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
+        places = convolutions(model)
+        if not places:
+            raise UserError(f"{type(model).__name__} has no convolution for RSE's noise; choose another model")
+        return add_noise(
+            model, places, lambda name: Constant(self.first if name == places[0] else self.inner), where="before"
+        )
+
+    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
+        return {"task": build(model.parameters())}
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        view = clean_view(batch)
+        with diffusion(model, generator=batch.generator):
+            goal = objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+        yield goal
+
+    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        return predict(model, images, self.samples, generator=generator, average=self.average)
