@@ -8,7 +8,19 @@ import pytest
 import pdeplus as pp
 
 SOURCE = Path(pp.__file__).parent
-LAYERS = ["functional", "diffusion", "batch_norm", "methods", "overlap", "trainer", "run", "use", "export"]
+LAYERS = [
+    "functional",
+    "diffusion",
+    "batch_norm",
+    "noise_layers",
+    "attacks",
+    "methods",
+    "overlap",
+    "trainer",
+    "run",
+    "use",
+    "export",
+]
 LAYERS += ["evaluate", "report", "demo", "cli"]
 FREE = ["data", "models", "augment", "config", "corruptions", "generate", "records", "metrics", "suites", "selection"]
 """Import none of the layers."""

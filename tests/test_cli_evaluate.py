@@ -99,7 +99,7 @@ def test_another_data_set_with_options_into_another_folder(capsys, runs):
     options = ("--data", "digits", "size=16", "--suite", "clean", "--out", "elsewhere", "--selection", "last")
     code, out, _ = answer(capsys, "evaluate", "erm", *options)
     assert code == 0
-    assert "ERM (last), test images of digits, 3×16×16: clean" in out
+    assert "ERM (last), test images of digits, 3×16×16, #" in out
     assert not (runs / "erm" / "records.jsonl").exists()
     (record,) = read_records(runs / "elsewhere" / "records.jsonl")
     assert (record.n, record.selection) == (500, "last")
@@ -153,7 +153,7 @@ def test_a_damaged_records_file_is_named_by_its_line(capsys, runs):
 def test_in_a_process_of_its_own(runs):
     done = call("evaluate", "erm", "--suite", "clean", *FEW)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ERM (validation), test images of digits, 3×8×8, 20 of each: clean ")
+    assert done.stdout.startswith("ERM (validation), test images of digits, 3×8×8, 20 of each, #")
     assert (
         read_records(runs / "erm" / "records.jsonl")[0].command == f"pdeplus evaluate erm --suite clean {' '.join(FEW)}"
     )

@@ -35,8 +35,9 @@ def test_table_by_hand():
         return 0.0 if (corruption, severity) == ("pixelate", 5) else special.get(corruption, 0.5)
 
     table = demo.format_table(one_seed(error))
-    assert "| clean | noise | blur | weather | digital | mean of 15 × 5 | severity 5 |" in table
+    assert "| clean | noise | blur | weather | digital | mean of 15 × 5 | severity 5 | selection |" in table
     weather, digital = 50 + 40 / 4, 50 + 50 / 20
     mean, severe = (3 * 40 + 4 * 50 + 4 * weather + 4 * digital) / 15, (3 * 40 + 4 * 50 + 4 * weather + 250) / 15
     numbers = [100.0, 40.0, 50.0, weather, digital, mean, severe]
-    assert table.splitlines()[2].endswith(" | " + " | ".join(f"{number:.1f}" for number in numbers) + " |")
+    accuracies = " | ".join(f"{number:.1f}" for number in numbers)
+    assert table.splitlines()[2] == f"| PDE+ | {accuracies} | last | 0 | 2.00 |"

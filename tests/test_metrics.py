@@ -241,3 +241,10 @@ def test_the_same_seed_draws_the_same():
     a, b = answers(300, 0.8, 0.7)
     assert paired_bootstrap([a], [b], seed=3) == paired_bootstrap([a], [b], seed=3)
     assert paired_bootstrap([a], [b], seed=3) != paired_bootstrap([a], [b], seed=4)
+
+
+def test_equal_errors_that_are_not_exact_in_binary_have_no_ratio():
+    """44 of 50 right everywhere: the mean of five such errors differs from one of them by rounding."""
+    error = 1 - 44 / 50
+    same = {"fog": [error] * 5, "snow": [error] * 5}
+    assert math.isnan(rmce({"fog": [0.5] * 5, "snow": [0.5] * 5}, 0.1, same, error))

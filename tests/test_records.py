@@ -1,6 +1,7 @@
 """Records survive files, crashes and other writers; damage is answered in one line."""
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -103,6 +104,9 @@ DAMAGES = {
     "a number as text": (changed(n="10"), "n='10'"),
     "text as a number": (changed(model=3), "model='3'"),
     "a truth value as a number": (changed(correct=True), "correct='True'"),
+    "no number": (changed(nll=math.nan), "NaN is no number"),
+    "infinity": (changed(seconds=math.inf), "Infinity is no number"),
+    "a sixth severity": (changed(severity=6), "severity 6"),
     "half a severity": (changed(severity=1.5), "severity='1.5'"),
     "null where there must be one": (changed(nll=None), "nll='None'"),
     "text for an optional number": (changed(temperature="warm"), "temperature='warm'"),
@@ -161,7 +165,7 @@ def test_unreadable_and_unwritable_files_are_named(tmp_path):
 def test_a_torn_last_line_is_left_out_and_cut_off_before_the_next(tmp_path, whole, kept):
     """Torn after one byte, five bytes early, or just before the end of the line."""
     path = tmp_path / "records.jsonl"
-    first = [record(severity=1 + i) for i in range(whole)]
+    first = [record(corruption=str(i)) for i in range(whole)]
     append_records(path, first)
     path.write_bytes(path.read_bytes() + to_json(FULL).encode()[:kept])
     assert read_records(path) == first
@@ -173,7 +177,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off_before_the_next(tmp_path, whol
 def test_of_two_lines_about_the_same_the_later_counts(tmp_path):
     path = tmp_path / "records.jsonl"
     append_records(path, [record(correct=1, seconds=9.0), record(severity=4), record(correct=2, commit="later")])
-    assert read_records(path) == [record(correct=2, commit="later"), record(severity=4)]
+    assert read_records(path) == [record(severity=4), record(correct=2, commit="later")]
 
 
 DIFFERENT = {
@@ -188,7 +192,6 @@ DIFFERENT = {
     "weights": "f",
     "selection": "oracle",
     "samples": 10,
-    "average": "logits",
 }
 
 
@@ -198,12 +201,19 @@ def test_measurements_that_differ_in_what_was_measured_are_all_kept(tmp_path, na
     assert len(read_records(tmp_path / "records.jsonl")) == 2
 
 
+@pytest.mark.parametrize(("samples", "kept"), [(0, 1), (3, 2)])
+@pytest.mark.parametrize("change", [{"average": "logits"}, {"batch": 7}])
+def test_how_noise_was_drawn_and_averaged_counts_where_there_is_noise(tmp_path, samples, kept, change):
+    append_records(tmp_path / "records.jsonl", [record(samples=samples), record(samples=samples, **change)])
+    assert len(read_records(tmp_path / "records.jsonl")) == kept
+
+
 WRITER = """
 import dataclasses, sys
 from pdeplus.records import append_records, parse
 one = parse(sys.argv[2], "here")
 for i in range(100):
-    append_records(sys.argv[1], [dataclasses.replace(one, severity=i, command="x" * 10_000)] * 2)
+    append_records(sys.argv[1], [dataclasses.replace(one, corruption=str(i), command="x" * 10_000)] * 2)
 """
 
 
@@ -213,7 +223,8 @@ def test_two_processes_lose_nothing(tmp_path):
     writers = [subprocess.Popen([*command, to_json(record(seed=seed))]) for seed in (1, 2)]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     assert path.read_bytes().count(b"\n") == 400
-    assert {(r.seed, r.severity) for r in read_records(path)} == {(seed, i) for seed in (1, 2) for i in range(100)}
+    wanted = {(seed, str(i)) for seed in (1, 2) for i in range(100)}
+    assert {(r.seed, r.corruption) for r in read_records(path)} == wanted
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock")
@@ -237,7 +248,7 @@ def test_a_study_is_read_in_seconds(tmp_path):
     """A hundred seeds of 76 cells, 2,000 images each."""
     right = np.random.default_rng(0).random(2000) < 0.5
     one = {"n": 2000, "correct": int(right.sum()), "hits": pack_hits(right), "bins": (Bin(1, 1, 0.5),) * 15}
-    records: list[Record] = [record(seed=i // 76, severity=i % 76, **one) for i in range(7600)]
+    records: list[Record] = [record(seed=i // 76, corruption=str(i % 76), **one) for i in range(7600)]
     append_records(tmp_path / "records.jsonl", records)
     started = time.process_time()
     assert len(read_records(tmp_path / "records.jsonl")) == 7600

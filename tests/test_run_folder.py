@@ -72,7 +72,7 @@ def test_drawn_weights_depend_on_the_seed_and_on_no_image(options):
 
 def test_an_older_folder_reads_its_data_or_says_what_is_missing(run, tmp_path):
     (run.path / "model.json").unlink()
-    words = refusal(lambda: run.model)
+    words = refusal(lambda: run.network("last"))
     assert words.startswith(f"{run.path} has no model.json")
     assert "pdeplus data get cifar10" in words
     write_cifar10(Path(run.config.data.options["root"]) / "cifar-10-batches-py")
@@ -97,18 +97,18 @@ def test_keys_of_another_version(run):
     config.write_text(config.read_text().replace("[train]", "[train]\nwarp_speed = 9"))
     (run.path / "environment.json").write_text('[{"pdeplus": "7.5.0"}]')
     words = refusal(lambda: run.config)
-    assert words.startswith(f"{run.path} was written by another version of pdeplus (7.5.0; this is {pp.__version__})")
+    assert words.startswith(f"{run.path} was written by pdeplus 7.5.0 and this is {pp.__version__}, which cannot read")
     assert "train.warp_speed=9" in words
     for damage in ("", "[]", "{}", "5"):
         (run.path / "environment.json").write_text(damage)
-        assert "(which one it does not say; this is" in refusal(lambda: run.model)
+        assert "written by pdeplus of an unknown version and this is" in refusal(lambda: run.model)
 
 
 @pytest.mark.parametrize("value", ["train.lr = 'fast'", "["])
 def test_a_damaged_config_is_no_other_version(run, value):
     config = run.path / "config.toml"
     config.write_text(f"{value}\n")
-    assert "another version" not in refusal(lambda: run.config)
+    assert "was written by" not in refusal(lambda: run.config)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_damaged_line_of_metrics(run, line):
 def test_weights_of_another_network(run):
     path = run.path / "model.json"
     path.write_text(json.dumps({"classes": ["cat", "dog"], "shape": [3, 16, 16]}))
-    words = refusal(lambda: run.model)
+    words = refusal(lambda: run.network("last"))
     assert words.startswith(
         f"{run.path / 'model.safetensors'} holds weights of another network: size mismatch for linear"
     )
@@ -139,4 +139,4 @@ def test_weights_of_another_network(run):
     (run.path / "config.toml").write_text((run.path / "config.toml").read_text().replace("plain_cnn", "resnet18"))
     shutil.copy(run.path / "best.safetensors", run.path / "model.safetensors")
     path.write_text(json.dumps({"classes": list(DIGITS), "shape": [3, 16, 16]}))
-    assert "holds weights of another network: Missing key(s)" in refusal(lambda: run.model)
+    assert "holds weights of another network: Missing key(s)" in refusal(lambda: run.network("last"))

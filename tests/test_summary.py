@@ -288,3 +288,23 @@ def test_other_domains_of_the_same_size_are_other_images():
     first, second = (only([domain(CLEAN, **hits), domain(name, **hits)]) for name in ("art", "sketch"))
     assert compare(first, first) == (0, 0, 0, 1)
     assert compare(first, second) is None
+
+
+def test_severity_five_alone_suffices_for_its_own_ratios():
+    some = [r for r in one_seed(sloping, model="ERM") if r.severity in (0, 5)]
+    found = scores(only([r for r in one_seed(flat(0.25, 0.1), model="PDE+") if r.severity in (0, 5)]), only(some))
+    assert mean(found, "severe_mce") == pytest.approx((3 * 0.25 / 0.5 + 4 * (0.1 / 0.1 + 0.1 / 0.2 + 0.1 / 0.3)) / 15)
+    assert "mce" not in found
+
+
+def test_a_seed_that_was_trained_again_is_named():
+    series = only([*one_seed(sloping, seed=4, weights="old"), *one_seed(sloping, seed=4, weights="new")])
+    assert series.trained_again == (4,)
+    assert {r.weights for r in series.seeds[4].values()} == {"new"}
+
+
+def test_all_nineteen_have_a_mean_of_their_own():
+    extra = [record(corruption=name, severity=s, correct=0) for name in SUITE if SUITE[name].extra for s in range(1, 6)]
+    found = scores(only([*one_seed(flat(0.5, 0.5)), *extra]))
+    assert mean(found, "corrupted") == pytest.approx(0.5)
+    assert mean(found, "nineteen") == pytest.approx(0.5 * 15 / 19)

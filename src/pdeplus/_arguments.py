@@ -2,12 +2,14 @@
 
 import argparse
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NoReturn, final
 
 from . import __version__
 
 FAMILIES = ("methods", "models", "data", "augment", "corruptions", "experiments")
-SUITES = ("clean", "corruptions", "all_corruptions", "domains")
+SUITES = ("clean", "corruptions", "all_corruptions", "domains", "adversarial")
+ATTACKS = ("fgsm", "pgd", "apgd_ce", "apgd_dlr")
 
 Fail = Callable[[str], NoReturn]
 
@@ -70,6 +72,7 @@ def _evaluate(commands: Any) -> None:
         "pdeplus evaluate runs/erm runs/pde\n"
         "  pdeplus evaluate runs/pde --samples 0 1 5 10\n"
         "  pdeplus evaluate runs/pde --files CIFAR-10-C\n"
+        "  pdeplus evaluate runs/erm runs/pde --suite adversarial --attack pgd --steps 20 --epsilon 2/255 8/255\n"
         "  pdeplus evaluate model.onnx --data cifar10 --name mine --out mine"
     )
     evaluate = _command(commands, "evaluate", about, example)
@@ -83,9 +86,26 @@ def _evaluate(commands: Any) -> None:
     evaluate.add_argument("--files", metavar="DIR", help="read corrupted images from here, e.g. CIFAR-10-C")
     evaluate.add_argument("--severity", nargs="+", type=int, metavar="N", help="1 to 5 (default: all)")
     evaluate.add_argument("--limit", type=int, default=0, metavar="N", help="images of each test set (default: all)")
-    evaluate.add_argument("--seed", type=int, default=0, metavar="N", help="of the corruptions (default: 0)")
+    evaluate.add_argument("--seed", type=int, default=0, metavar="N", help="of corruptions or attack (default: 0)")
     evaluate.add_argument("--name", help="what tables call the model (default: its method)")
     evaluate.add_argument("--out", metavar="DIR", help="folder for records.jsonl (default: the run's)")
+    attack = evaluate.add_argument_group("of --suite adversarial")
+    attack.add_argument("--attack", choices=ATTACKS, help="(default: pgd)")
+    attack.add_argument("--norm", choices=("linf", "l2"), help="of the change of an image (default: linf)")
+    sizes = "size of the change (default: 1/255 2/255 4/255 8/255, or 0.1 0.25 0.5 1 in l2)"
+    attack.add_argument("--epsilon", nargs="+", type=_fraction, metavar="EPS", help=sizes)
+    attack.add_argument("--steps", type=int, metavar="N", help="(default: 10, of apgd 100)")
+    attack.add_argument("--restarts", type=int, metavar="N", help="(default: 1)")
+    eot = "noisy passes the attack averages where the model predicts with noise (default: 10)"
+    attack.add_argument("--eot", type=int, metavar="N", help=eot)
+
+
+def _fraction(text: str) -> float:
+    """0.03 or 8/255."""
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number such as 0.03 or 8/255") from error
 
 
 def _report(commands: Any) -> None:
@@ -124,8 +144,8 @@ def _export(commands: Any) -> None:
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    help = "weights of the last epoch (default) or of the best validation score"
-    parser.add_argument("--selection", choices=("last", "validation"), default="last", help=help)
+    help = "weights of the best validation score (default) or of the last epoch"
+    parser.add_argument("--selection", choices=("validation", "last"), default="validation", help=help)
 
 
 def _corrupt(commands: Any) -> None:

@@ -88,6 +88,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} cannot be read as weights: {error}") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that is not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made: {error.strerror}; choose another folder") from error
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     temporary = path.with_name(path.name + ".tmp")

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._checkpoint import make_folder
 from ._environment import environment
 from ._errors import RunFailed, UserError
 from ._samples import SampleGrid
 from ._seeds import generator_for
 from ._subjects import Subject
-from .data.base import index_batches
+from .data.base import Images, index_batches
 from .metrics import fit_temperature, scale, score
 from .records import CLEAN, Record, append_records, identity, pack_hits, read_records
 from .suites import TestSet, TestSuite
@@ -31,16 +32,20 @@ def measure(
 ) -> list[Record]:
     """The records of all test sets; those that the folder holds are not measured again, the others are added to it."""
     if subject.classes is not None:
-        _check_classes(subject.classes, tests)
+        _check_names(subject.classes, tests)
     path = folder / FILE if folder is not None else None
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     known = {identity(r): r for r in read_records(path)} if path is not None and path.exists() else {}
     now = environment()
     drafts = [(test, _draft(subject, tests, test, now)) for test in tests.sets]
-    missing = [test for test, draft in drafts if not draft.weights or identity(draft) not in known]
+    drafts = [(test, replace(draft, batch=batch_size if draft.samples else 0)) for test, draft in drafts]
+    missing = [test for test, draft in drafts if identity(draft) not in known]
+    cost = subject.cost() if missing else dict[str, Any]()
     total = _count(tests, missing)
-    grid, temperature = SampleGrid(folder, tests.classes), _temperature(subject, batch_size) if missing else None
+    about = f"{tests.origin}, {subject.about['selection']}, E={subject.about['samples']}"
+    grid = SampleGrid(folder, tests.classes, about)
+    temperature = _temperature(subject, batch_size) if missing else None
     records = list[Record]()
     for test, draft in drafts:
         if test not in missing:
@@ -51,7 +56,7 @@ def measure(
             if watch:
                 watch(n, total)
 
-        record = _measure_one(subject, tests, test, draft, temperature, batch_size, tell, grid)
+        record = _measure_one(subject, tests, test, replace(draft, **cost), temperature, batch_size, tell, grid)
         grid.write()  # before its record, which says that this test set is done
         if path is not None:
             append_records(path, [record])
@@ -100,16 +105,16 @@ def _measure_one(
     grid: SampleGrid,
 ) -> Record:
     every, labels, seconds = list[Tensor](), list[Tensor](), 0.0
-    for i, batch in enumerate(test.batches(batch_size)):
-        x = batch.floats()
+    for i, (x, truth) in enumerate(test.batches(batch_size)):
         started = time.perf_counter()
         stream = generator_for(0, "evaluate", test.corruption, test.severity, i, device=subject.device)
         probabilities = _checked(subject, x, stream, tests, test)
         seconds += time.perf_counter() - started
         every.append(probabilities)
-        labels.append(batch.labels)
+        labels.append(truth)
         if i == 0:
-            grid.add(test.corruption, test.severity, batch, probabilities)
+            shown = Images(x.mul(255).round().to(torch.uint8), truth)
+            grid.add(test.corruption, test.severity, shown, probabilities)
         tell(len(x))
     p, y = torch.cat(every), torch.cat(labels)
     result = score(p, y)
@@ -139,6 +144,14 @@ def _checked(subject: Subject, x: Tensor, stream: torch.Generator, tests: TestSu
     if not bool(p.isfinite().all()):
         raise RunFailed(f"the model's output is not finite on {test.corruption} {test.severity or ''}".rstrip())
     return p.clone()
+
+
+def _check_names(known: tuple[str, ...], tests: TestSuite) -> None:
+    """The same classes in the same order, where both sides name theirs."""
+    _check_classes(len(known), tests)
+    if known != tests.classes and not tests.open_classes:
+        a, b = next((a, b) for a, b in zip(known, tests.classes, strict=True) if a != b)
+        raise UserError(f"the model calls a class {a!r} that {tests.data} calls {b!r}: they must have the same names")
 
 
 def _check_classes(known: int, tests: TestSuite) -> None:
@@ -173,4 +186,4 @@ def _warn_of_chance(record: Record, classes: int) -> None:
             f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance; "
             "it gets floats in [0, 1], B×C×H×W: put any normalisation, resizing or order of classes into the model"
         )
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=5)

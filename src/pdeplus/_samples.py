@@ -25,9 +25,9 @@ class SampleGrid:
     images that are neither grey nor in colour.
     """
 
-    def __init__(self, folder: Path | None, classes: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path | None, classes: tuple[str, ...] = (), about: str = "") -> None:
         self._path = folder / FILE if folder is not None else None
-        self._classes = classes
+        self._classes, self._about = classes, about
         self._images = list[dict[str, Any]]()
 
     def add(self, corruption: str, severity: int, batch: Images, probabilities: Tensor) -> None:
@@ -50,22 +50,24 @@ class SampleGrid:
             )
 
     def write(self) -> None:
-        """Put what was collected in the place of what earlier evaluations left of the same test sets."""
+        """Add what was collected to what this evaluation left earlier; what others left makes room."""
         if self._path is None or not self._images:
             return
         cells = {(image["corruption"], image["severity"]) for image in self._images}
-        kept = [image for image in read_samples(self._path) if (image["corruption"], image["severity"]) not in cells]
-        write_file(self._path, json.dumps({"images": [*kept, *self._images]}).encode())
+        earlier = read_samples(self._path, self._about)
+        kept = [image for image in earlier if (image["corruption"], image["severity"]) not in cells]
+        write_file(self._path, json.dumps({"about": self._about, "images": [*kept, *self._images]}).encode())
         self._images.clear()
 
     def _name(self, label: int) -> str:
         return self._classes[label] if label < len(self._classes) else str(label)
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """What a file of samples holds; a missing or damaged one holds nothing."""
+def read_samples(path: Path, about: str) -> list[dict[str, Any]]:
+    """What a file holds of samples of that evaluation; a missing or damaged one holds nothing."""
     try:
-        return list(json.loads(path.read_bytes())["images"])
+        content = json.loads(path.read_bytes())
+        return list(content["images"]) if content["about"] == about else []
     except (OSError, ValueError, LookupError, TypeError):
         return []
 

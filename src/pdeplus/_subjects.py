@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from ._fast import fast_copy
 from ._network import logits_of
 from ._onnx import OnnxModel
 from ._seeds import generator_for
+from .attacks import expected_logits
 from .config import Config, to_tables
 from .data.base import Images, split
 from .diffusion import ADDBlock, Average, predict
@@ -26,6 +28,8 @@ from .run import Run, build_method, build_source
 
 Outputs = Literal["logits", "probabilities"]
 Predict = Callable[[Tensor, torch.Generator | None], Tensor]
+Attacked = Callable[[Tensor, int, torch.Generator | None], Tensor]
+"""From float images to logits over so many noisy passes, 0 for none."""
 
 
 @final
@@ -38,8 +42,14 @@ class Subject:
     device: torch.device
     about: Mapping[str, Any]
     """What its records say of it."""
-    classes: int | None
-    """How many it tells apart, where that is known before it is run."""
+    logits: Attacked
+    """What an attack follows uphill: differentiable wherever the model is."""
+    network: nn.Module | None = None
+    """What computes them, where that is known: to be frozen meanwhile."""
+    cost: Callable[[], Mapping[str, Any]]
+    """What its records say of its cost, counted when it is asked for."""
+    classes: tuple[str, ...] | None
+    """What it tells apart, where that is known."""
     validation: Callable[[], Images] | None = None
     """Clean images it has not learnt from, to fit a temperature on."""
 
@@ -62,7 +72,6 @@ def subject_of_run(
     example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
     fast = fast_copy(net, example)
     metrics, source = run.metrics, build_source(config)
-    images = sum(record["images_per_second"] * record["seconds"] for record in metrics)
     passes = int(getattr(method, "samples", 0))
     claimed = overlaps_of(method, source.transform)
     about = {
@@ -75,13 +84,17 @@ def subject_of_run(
         "samples": passes,
         "average": getattr(method, "average", "probabilities"),
         "overlaps": tuple(sorted({name for names in claimed.values() for name in names})),
-        "parameters": parameters_used(net, passes),
-        "flops": prediction_flops(
-            lambda x: method.predict(net, x, generator_for(0, "cost", device=device)), example[:1]
-        ),
         "train_seconds": sum(record["seconds"] for record in metrics),
-        "train_flops": training_flops(config, method, expects, round(images)),
     }
+
+    def cost() -> dict[str, Any]:
+        images = sum(record.get("images_per_second", math.nan) * record["seconds"] for record in metrics)
+        stream = generator_for(0, "cost", device=device)
+        return {
+            "parameters": parameters_used(net, passes),
+            "flops": prediction_flops(lambda x: method.predict(net, x, stream), example[:1]),
+            "train_flops": None if math.isnan(images) else training_flops(config, method, expects, round(images)),
+        }
 
     def held_out() -> Images:
         train = config.train
@@ -90,7 +103,16 @@ def subject_of_run(
     def run_predict(x: Tensor, generator: torch.Generator | None) -> Tensor:
         return method.predict(fast, x, generator)
 
-    return Subject(predict=run_predict, device=device, about=about, classes=len(expects.classes), validation=held_out)
+    return Subject(
+        predict=run_predict,
+        device=device,
+        about=about,
+        logits=_logits_over_passes(fast, cast(Average, about["average"])),
+        network=fast,
+        cost=cost,
+        classes=expects.classes,
+        validation=held_out,
+    )
 
 
 def subject_of_model(
@@ -98,6 +120,7 @@ def subject_of_model(
 ) -> Subject:
     """A module, an ONNX file or any other function from float images in [0, 1] to logits (or probabilities)."""
     check_choice("outputs", outputs, Outputs)
+    check_choice("average", average or "probabilities", Average)
     if isinstance(model, str | Path):
         if Path(model).suffix != ".onnx":
             raise UserError(f"{model} is neither a run folder nor an .onnx file")
@@ -106,7 +129,7 @@ def subject_of_model(
     elif isinstance(model, nn.Module):
         weights = hash_of(model.state_dict())
     elif callable(model):
-        weights = ""
+        weights = "function"
     else:
         raise UserError(f"a {type(model).__name__} cannot be evaluated: give a run, a torch module or a function")
     passes = samples or 0
@@ -118,25 +141,40 @@ def subject_of_model(
     about = {
         "model": name or getattr(model, "__name__", type(model).__name__),
         "seed": 0,
-        "config": weights,
-        "weights": weights,
         "selection": "given",
         "samples": passes,
         "average": average or "probabilities",
     }
     if not isinstance(model, nn.Module):
-        run = _as_predict(cast(Callable[[Tensor], Any], model), outputs)
-        known = getattr(model, "classes", None)
-        return Subject(predict=run, device=torch.device("cpu"), about=about, classes=len(known) if known else None)
-    first = next(iter(model.parameters()), None)
+        function = cast(Callable[[Tensor], Any], model)
+        run = _as_predict(function, outputs)
+        return Subject(
+            predict=run,
+            device=torch.device("cpu"),
+            about=about | _fingerprint(weights, run, example),
+            logits=_as_logits(function, outputs),
+            cost=dict[str, Any],
+            classes=getattr(model, "classes", None),
+        )
+    module, first = model, next(iter(model.parameters()), None)
     device = first.device if first is not None else torch.device("cpu")
-    fast = fast_copy(model, example.to(device))
-    run = _as_predict(fast, outputs)
-    if passes:
-        run = _with_noise(fast, passes, average or "probabilities")
-    about["parameters"] = parameters_used(model, passes)
-    about["flops"] = prediction_flops(lambda x: run(x, generator_for(0, "cost", device=device)), example[:1].to(device))
-    return Subject(predict=run, device=device, about=about, classes=None)
+    fast = fast_copy(module, example.to(device))
+    run = _with_noise(fast, passes, average or "probabilities") if passes else _as_predict(fast, outputs)
+
+    def cost() -> dict[str, Any]:
+        stream = generator_for(0, "cost", device=device)
+        flops = prediction_flops(lambda x: run(x, stream), example[:1].to(device))
+        return {"parameters": parameters_used(module, passes), "flops": flops}
+
+    return Subject(
+        predict=run,
+        device=device,
+        about=about | _fingerprint(weights, run, example.to(device)),
+        logits=_logits_over_passes(fast, average or "probabilities") if passes else _as_logits(fast, outputs),
+        network=fast,
+        cost=cost,
+        classes=None,
+    )
 
 
 def config_hash(config: Config) -> str:
@@ -156,8 +194,29 @@ def hash_of(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()[:12]
 
 
+@torch.inference_mode()
+def _fingerprint(weights: str, run: Predict, example: Tensor) -> dict[str, str]:
+    """Tells models apart by their weights and by what they say of an example, which code decides as well."""
+    said = run(example, generator_for(0, "fingerprint", device=example.device)).double().cpu()
+    text = weights + ",".join(f"{float(p):.4f}" for p in said.flatten())
+    mark = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {"config": mark, "weights": mark}
+
+
 def _with_noise(net: nn.Module, samples: int, average: Average) -> Predict:
     return lambda x, generator: predict(net, x, samples, generator=generator, average=average)
+
+
+def _logits_over_passes(net: nn.Module, average: Average) -> Attacked:
+    return lambda x, passes, generator: expected_logits(net, x, passes, generator=generator, average=average)
+
+
+def _as_logits(model: Callable[[Tensor], Any], outputs: Outputs) -> Attacked:
+    def logits(x: Tensor, passes: int, generator: torch.Generator | None) -> Tensor:
+        made = logits_of(model(x)).float()
+        return made if outputs == "logits" else made.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    return logits
 
 
 def _as_predict(model: Callable[[Tensor], Any], outputs: Outputs) -> Predict:

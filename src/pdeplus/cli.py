@@ -21,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if rest:  # KEY=VALUE behind an option, where argparse does not look for it
         options.overrides.extend(rest)
     try:
-        COMMANDS[options.command](options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            COMMANDS[options.command](options)
     except UserError as error:
         _leave(2, str(error))
     except RunFailed as error:
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     sys.exit(0)
+
+
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
+    print(f"pdeplus: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _leave(code: int, message: str) -> NoReturn:
@@ -68,7 +74,8 @@ def _evaluate(options: argparse.Namespace) -> None:
     from ._evaluating import evaluate_models
 
     chosen = _only(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out")
-    print(evaluate_models(options.models, options.samples, options.data, options.severity, chosen))
+    threat = _only(options, "attack", "norm", "epsilon", "steps", "restarts", "eot")
+    print(evaluate_models(options.models, options.samples, options.data, options.severity, chosen, threat))
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Evaluate: a model × a suite of test sets → records, one for each test set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,7 +9,9 @@ import torch
 
 from ._errors import UserError, check_choice
 from ._measure import FILE, Watch, measure
-from ._subjects import Outputs, subject_of_model, subject_of_run
+from ._subjects import Outputs, Subject, subject_of_model, subject_of_run
+from ._threat import Threat, threat_of
+from .attacks import Attack
 from .corruptions.base import SEVERITIES
 from .diffusion import Average
 from .records import CLEAN, Record, Selection, append_records
@@ -33,6 +36,9 @@ def evaluate(
     severities: Sequence[int] = SEVERITIES,
     limit: int = 0,
     seed: int = 0,
+    attack: Attack | str | None = None,
+    epsilons: Sequence[float] | None = None,
+    eot: int | None = None,
     outputs: Outputs = "logits",
     batch_size: int = BATCH,
     watch: Watch | None = None,
@@ -45,7 +51,7 @@ def evaluate(
     Args:
         model: a Run or its folder; or a torch module, an .onnx file or any function from float images B×C×H×W in [0, 1]
             to logits B×classes (or to an object with `.logits`).
-        suite: "clean", "corruptions" (the fifteen), "all_corruptions" (nineteen) or "domains".
+        suite: "clean", "corruptions" (the fifteen), "all_corruptions" (nineteen), "domains" or "adversarial".
         data: name of a data set, a Source or a pair (images, labels); a run has its own.
         samples: noisy passes E; 0 for none; None for what the run's method does.
         average: what these average: "probabilities" or "logits".
@@ -55,37 +61,68 @@ def evaluate(
         files: folder of corrupted images, such as CIFAR-10-C, to read instead of corrupting the test images.
         severities: of the corruptions.
         limit: at most so many images of each test set; 0 for all.
-        seed: of the corruptions.
+        seed: of the corruptions, or of the attack.
+        attack: of the adversarial suite: "fgsm", "pgd" (the default), "apgd_ce" or "apgd_dlr" with their defaults, or
+            one configured, such as attacks.PGD(norm="l2", steps=20, restarts=3). Its checks go into sanity.json.
+        epsilons: its sizes; None for a configured attack's own, else 1/255, 2/255, 4/255 and 8/255.
+        eot: noisy passes whose average the attack follows, where the model predicts with noise; None for 10, and 0
+            for an attack on the network without its noise.
         outputs: whether a given model returns "logits" or "probabilities".
         batch_size: images per forward pass.
         watch: told of progress.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
+    threat = threat_of(suite, attack, epsilons, eot, seed)
     run = _as_run(model)
     source, label = _data_of(run, data)
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
+    test = partial(_tested, tests=tests, threat=threat, batch_size=batch_size, watch=watch)
     folder = Path(out) if out is not None else run.path if run else None
-    if run is None:
-        images = tests.sets[0].read()
-        example = images.take(torch.arange(min(len(images), 2))).floats()
-        subject = subject_of_model(model, samples=samples, average=average, name=name, outputs=outputs, example=example)
-        return measure(subject, tests, folder, batch_size, watch)
+    chosen: dict[str, Any] = {"samples": samples, "average": average, "name": name}
+    if run is not None:
+        return _test_run(run, selection, tests, cast(Path, folder), test, chosen)
+    images = tests.sets[0].read()
+    example = images.take(torch.arange(min(len(images), 8))).floats()
+    return test(subject_of_model(model, outputs=outputs, example=example, **chosen), folder=folder)
+
+
+def _test_run(
+    run: Run,
+    selection: Selection,
+    tests: TestSuite,
+    folder: Path,
+    test: Callable[..., list[Record]],
+    chosen: dict[str, Any],
+) -> list[Record]:
     check_choice("selection", selection, Selection)
     if selection == "given":
         raise UserError("selection='given' is for models that are no runs; choose last, validation or oracle")
     _check_channels(run, tests)
-    chosen: dict[str, Any] = {"samples": samples, "average": average, "name": name}
-    if selection != "oracle":
-        epoch, weights = run.weights(selection)
-        subject = subject_of_run(run, selection=selection, weights=weights, epoch=epoch, **chosen)
-        return measure(subject, tests, folder, batch_size, watch)
-    return _oracle(run, tests, cast(Path, folder), batch_size, watch, chosen)
+    if selection == "oracle":
+        return _oracle(run, folder, test, chosen)
+    epoch, weights = run.weights(selection)
+    return test(subject_of_run(run, selection=selection, weights=weights, epoch=epoch, **chosen), folder=folder)
 
 
-def _oracle(
-    run: Run, tests: TestSuite, folder: Path, batch_size: int, watch: Watch | None, chosen: dict[str, Any]
+def _tested(
+    subject: Subject,
+    *,
+    folder: Path | None,
+    tests: TestSuite,
+    threat: Threat | None,
+    batch_size: int,
+    watch: Watch | None,
 ) -> list[Record]:
+    if threat is None:
+        return measure(subject, tests, folder, batch_size, watch)
+    attacked = threat.against(subject, tests)
+    records = measure(subject, attacked, folder, batch_size, watch)
+    threat.check(subject, attacked, folder)
+    return records
+
+
+def _oracle(run: Run, folder: Path, test: Callable[..., list[Record]], chosen: dict[str, Any]) -> list[Record]:
     """Test every kept epoch and return the records of the best: the authors' way, which leaks."""
     if not run.kept:
         way_out = "train with train.keep_every=1 for selection=oracle, or select on validation"
@@ -93,7 +130,7 @@ def _oracle(
     found = list[list[Record]]()
     for epoch, weights in run.kept.items():
         subject = subject_of_run(run, selection="oracle", weights=weights, epoch=epoch, **chosen)
-        found.append(measure(subject, tests, folder / "oracle", batch_size, watch))
+        found.append(test(subject, folder=folder / "oracle"))
     best = max(found, key=_oracle_score)
     append_records(folder / FILE, best)
     return best
@@ -121,5 +158,7 @@ def _data_of(run: Run | None, data: object) -> tuple[Any, str]:
     if data is not None:
         return as_source(data)
     if run is None:
-        raise UserError("say what to test on: data= the name of a data set, a Source or a pair (images, labels)")
+        raise UserError(
+            "say what to test on: data= (--data) the name of a data set, or a Source, or a pair (images, labels)"
+        )
     return as_source(build_source(run.config))

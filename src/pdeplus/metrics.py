@@ -23,6 +23,8 @@ BINS = 15
 LEAST = torch.finfo(torch.float32).tiny
 """Probabilities count as at least this in a logarithm."""
 TEMPERATURES = (0.05, 20.0)
+ROUNDING = 1e-12
+"""Errors up to this are none: sums of fractions are not exact."""
 CONFIDENCE = 0.95
 
 Errors = Mapping[str, Sequence[float]]
@@ -196,7 +198,7 @@ def _check_baseline(errors: Errors, baseline: Errors) -> None:
 
 
 def _ratio(value: float, of: float) -> float:
-    return value / of if of > 0 else math.nan
+    return value / of if of > ROUNDING else math.nan
 
 
 def _mean(values: Sequence[float]) -> float:

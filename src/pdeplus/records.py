@@ -25,7 +25,7 @@ FORMAT = 1
 """Of a line; a later version that changes the meaning of a field counts this up."""
 CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
-Suite = Literal["clean", "corruptions", "domains"]
+Suite = Literal["clean", "corruptions", "domains", "adversarial"]
 """Families of test sets."""
 Selection = Literal["last", "validation", "oracle", "given"]
 """How the weights were chosen: the last epoch's; those best on held-out training images; those best on the test
@@ -52,7 +52,7 @@ class Record:
     """The data set."""
     suite: Suite
     corruption: str
-    """Such as "fog", the name of a domain, or "clean"."""
+    """Such as "fog", the name of a domain, an attack and its size such as "pgd linf 8/255", or "clean"."""
     severity: int
     """1 to 5; 0 where there is none."""
     origin: str
@@ -70,6 +70,8 @@ class Record:
     """Noisy passes E; 0 is the network without noise."""
     average: str = "probabilities"
     """What those passes average."""
+    batch: int = 0
+    """Images per forward pass, which noise depends on; 0 where there is none."""
     n: int
     correct: int
     nll: float
@@ -136,7 +138,11 @@ def read_records(path: str | Path) -> list[Record]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     lines = content.split(b"\n")[:-1]  # splitlines would split at line ends that names may contain
     records = [parse(line, f"{path} line {i}") for i, line in enumerate(lines, 1) if line.strip()]
-    return list({identity(record): record for record in records}.values())
+    latest = dict[tuple[Any, ...], Record]()
+    for record in records:
+        latest.pop(identity(record), None)  # a measurement takes the place of its last line
+        latest[identity(record)] = record
+    return list(latest.values())
 
 
 def append_records(path: str | Path, records: Iterable[Record]) -> None:
@@ -179,14 +185,19 @@ def identity(record: Record) -> tuple[Any, ...]:
     """What was measured: two records that agree in this are the same measurement."""
     r = record
     what = (r.model, r.data, r.suite, r.corruption, r.severity, r.origin)
-    return (*what, r.seed, r.config, r.weights, r.selection, r.samples, r.average)
+    noise = (r.samples, r.average, r.batch) if r.samples else ()
+    return (*what, r.seed, r.config, r.weights, r.selection, noise)
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
 
 
 def parse(line: str | bytes, where: str) -> Record:
     """A record from its line, or one line that says what is wrong with it."""
     way_out = "delete the line; evaluating again fills the gap"
     try:
-        values: Any = json.loads(line)
+        values: Any = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is damaged ({getattr(error, 'msg', error)}); {way_out}") from error
     if not isinstance(values, dict):
@@ -209,6 +220,8 @@ def parse(line: str | bytes, where: str) -> Record:
         raise UserError(f"{where} is incomplete: {str(error).rpartition('()')[2].strip()}; {way_out}") from error
     if not 0 <= record.correct <= record.n or not record.n:
         raise UserError(f"{where} has {record.correct} right of {record.n}; {way_out}")
+    if not 0 <= record.severity <= 5:
+        raise UserError(f"{where} has severity {record.severity}; {way_out}")
     if record.hits and not _hits_agree(record):
         raise UserError(f"{where} has hits that are not {record.correct} right of {record.n}; {way_out}")
     return record

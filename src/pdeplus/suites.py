@@ -1,6 +1,7 @@
 """Test sets: a data set's own, corrupted while they are read or published corrupted, and those of other domains."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -26,8 +27,10 @@ from .records import CLEAN, Suite
 
 Cell = tuple[str, int]
 """Corruption and severity."""
-Wanted = Literal["clean", "corruptions", "all_corruptions", "domains"]
-"""The clean test set; with the fifteen corruptions; with all nineteen; with the data set's other test sets."""
+FILES_READ = 500
+"""Picture files whose contents tell a test set from another."""
+Wanted = Literal["clean", "corruptions", "all_corruptions", "domains", "adversarial"]
+"""The clean test set; with the fifteen corruptions; with all nineteen; with the data set's others; attacked."""
 
 
 @final
@@ -43,16 +46,20 @@ class TestSet:
     """Gives the images; what is made of them comes batch by batch."""
     change: Callable[[Tensor, Sequence[int]], Tensor] | None = None
     """Makes uint8 N×C×H×W of the images at the given places what is to be tested."""
+    attack: Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None = None
+    """Makes floats of the float images N×C×H×W with those labels at the given places; never rounded to bytes."""
+    at_once: int | None = None
+    """Always so many images in a batch, where what is made of them depends on that."""
 
-    def batches(self, size: int) -> Iterator[Images]:
-        """The test images in their order, at most `size` at a time."""
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The test images as floats in [0, 1] and their labels, in their order, at most `size` at a time."""
         images = self.read()
-        parts = index_batches(torch.arange(len(images)), size)
+        parts = index_batches(torch.arange(len(images)), self.at_once or size)
         for part, batch in zip(parts, images.batches(parts), strict=True):
-            pixels = batch.images
-            yield Images(
-                pixels if self.change is None else self.change(pixels, cast(list[int], part.tolist())), batch.labels
-            )
+            places = cast(list[int], part.tolist())
+            made = batch if self.change is None else Images(self.change(batch.images, places), batch.labels)
+            x = made.floats()
+            yield x if self.attack is None else self.attack(x, batch.labels, places), batch.labels
 
 
 @final
@@ -102,8 +109,8 @@ def build_suite(
     tests = data.test()
     first = partial(tests.__getitem__, next(iter(tests)))
     clean = TestSet(CLEAN, 0, _limited(first, limit))
-    if suite == "clean":
-        name, sets, origin = "clean", list[TestSet](), f"test images of {label}"
+    if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
+        name, sets, origin = suite, list[TestSet](), f"test images of {label}"
     elif suite == "domains":
         name, (sets, origin) = "domains", _domains(tests, label, limit)
     else:
@@ -118,9 +125,25 @@ def build_suite(
         name = "corruptions"
     shape = "×".join(map(str, clean.read().take(torch.arange(1)).images.shape[1:]))
     some = f", {limit} of each" if limit else ""
-    return TestSuite(
-        name, label, f"{origin}{_options(data)}, {shape}{some}", data.classes, isinstance(data, Given), (clean, *sets)
-    )
+    fixed = [test for test in (clean, *sets[:1]) if test.change is None]
+    mark = digest([test.read() for test in fixed])
+    where = f"{origin}{_options(data)}, {shape}{some}, #{mark}"
+    return TestSuite(name, label, where, data.classes, isinstance(data, Given), (clean, *sets))
+
+
+def digest(sets: Sequence[Images]) -> str:
+    """Tells test images apart: by pixels and labels, or by picture files' names, sizes and, of many, some contents."""
+    found = hashlib.sha256()
+    for images in sets:
+        found.update(images.labels.numpy().tobytes())
+        if isinstance(images.stored, Tensor):
+            found.update(images.stored.contiguous().numpy().tobytes())
+        else:
+            paths = [images.stored.paths[int(i)] for i in images.stored.chosen]
+            found.update("\n".join(f"{Path(path).name} {os.path.getsize(path)}" for path in paths).encode())
+            for path in paths[:: len(paths) // FILES_READ + 1]:
+                found.update(Path(path).read_bytes())
+    return found.hexdigest()[:6]
 
 
 def corrupted(pixels: Tensor, places: Sequence[int], *, name: str, severity: int, seed: int) -> Tensor:
@@ -140,8 +163,7 @@ def as_source(data: object) -> tuple[Source, str]:
     if isinstance(data, str):
         return build("data", data, {}), data
     if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
-        given = Given(*cast(tuple[Any, Any], data))
-        return given, f"given images #{given.digest}"
+        return Given(*cast(tuple[Any, Any], data)), "given images"
     raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
 
 
@@ -164,7 +186,6 @@ class Given(Source):
         if int(targets.min()) < 0:
             raise UserError(f"labels start at 0; the least is {int(targets.min())}")
         self.images = Images(pixels, targets)
-        self.digest = hashlib.sha256(pixels.numpy().tobytes() + targets.numpy().tobytes()).hexdigest()[:6]
 
     @property
     def classes(self) -> tuple[str, ...]:

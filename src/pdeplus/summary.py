@@ -34,6 +34,8 @@ class Series:
     samples: int
     average: str
     seeds: Mapping[int, Cells] = field(default_factory=dict[int, Cells])
+    trained_again: tuple[int, ...] = ()
+    """Seeds that were measured with several sets of weights, of which the last counts."""
 
     @property
     def any(self) -> Record:
@@ -42,10 +44,11 @@ class Series:
 
     @property
     def wanted(self) -> list[Cell]:
-        """What a complete seed holds: for domains, whatever some seed has."""
+        """What a complete seed holds: for domains and attacks, whatever some seed has."""
         if self.suite == "corruptions":
             return [CLEAN_CELL, *((name, severity) for name in CORRUPTIONS for severity in SEVERITIES)]
-        return sorted({cell for cells in self.seeds.values() for cell in cells} | {CLEAN_CELL})
+        found = {cell for cells in self.seeds.values() for cell in cells} | {CLEAN_CELL}
+        return sorted(found, key=lambda cell: (attack_size(cell[0]) if self.suite == "adversarial" else 0, cell))
 
     @property
     def gaps(self) -> dict[int, list[Cell]]:
@@ -58,6 +61,20 @@ class Series:
         """The test sets of a suite of domains, but the training distribution's own."""
         return [name for name, _ in self.wanted if name != CLEAN] if self.suite == "domains" else []
 
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks of an adversarial suite, the smallest first."""
+        return [name for name, _ in self.wanted if name != CLEAN] if self.suite == "adversarial" else []
+
+
+def attack_size(name: str) -> float:
+    """Epsilon, from what records call an attack, such as "pgd linf 8/255"; 0 for clean."""
+    above, _, below = name.rpartition(" ")[2].partition("/")
+    try:
+        return float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        return 0.0
+
 
 def series_of(records: Iterable[Record]) -> list[Series]:
     """Comparable records together, in the order of their first; records of different data sets never are.
@@ -66,13 +83,15 @@ def series_of(records: Iterable[Record]) -> list[Series]:
     again has other weights: its last ones count, never a mixture.
     """
     found = dict[tuple[object, ...], dict[int, dict[Cell, Record]]]()
+    again = dict[tuple[object, ...], dict[int, None]]()
     for r in records:
         key = (r.model, r.data, r.suite, r.origin, r.config, r.selection, r.samples, r.average)
         cells = found.setdefault(key, {}).setdefault(r.seed, {})
         if any(other.weights != r.weights for other in cells.values()):
             cells.clear()
+            again.setdefault(key, {})[r.seed] = None
         cells[r.cell] = r
-    every = [_series(seeds) for seeds in found.values()]
+    every = [_series(seeds, again.get(key, ())) for key, seeds in found.items()]
     configs = dict[tuple[str, str], set[str]]()
     for s in every:
         configs.setdefault((s.label, s.data), set()).add(s.config)
@@ -90,11 +109,11 @@ def scores(series: Series, baseline: Series | None = None) -> dict[str, Estimate
     """Every score the records suffice for, by name, over the seeds that suffice for it.
 
     clean, corrupted, error, mce, rmce; severe, severe_error, severe_mce, severe_rmce (severity 5); noise, blur,
-    weather, digital; without_overlaps; nll, brier, ece and scaled_… of the corrupted cells; clean_ece,
-    clean_scaled_ece; domains and worst_domain; ms (milliseconds an image). Ratios need a baseline.
+    weather, digital; nineteen (with the extra four); without_overlaps; nll, brier, ece and scaled_… of the corrupted
+    cells; clean_ece, clean_scaled_ece; domains and worst_domain; adversarial (mean over the attacks) and worst_attack;
+    ms (milliseconds an image). Ratios need a baseline.
     """
-    base = _errors_of_baseline(baseline)
-    rows = [_seed_scores(series, cells, base) for cells in series.seeds.values()]
+    rows = [_seed_scores(series, cells, baseline) for cells in series.seeds.values()]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: estimate([row[name] for row in rows if name in row]) for name in names}
 
@@ -117,8 +136,9 @@ def severity_accuracies(series: Series) -> dict[int, Estimate]:
 
 
 def compare(first: Series, second: Series) -> Difference | None:
-    """The paired difference of mean corrupted (or foreign domains') accuracy; None where images cannot be paired."""
-    same = all(getattr(first, name) == getattr(second, name) for name in ("data", "suite", "origin", "domains"))
+    """The paired difference of mean accuracy, corrupted, attacked or on foreign domains; None where none pair up."""
+    alike = ("data", "suite", "origin", "domains", "attacks")
+    same = all(getattr(first, name) == getattr(second, name) for name in alike)
     sides = [_per_image(s) for s in (first, second)]
     if not same or not all(sides):
         return None
@@ -127,10 +147,20 @@ def compare(first: Series, second: Series) -> Difference | None:
     return paired_bootstrap(*sides)
 
 
-def _series(seeds: Mapping[int, Cells]) -> Series:
+def _series(seeds: Mapping[int, Cells], again: Iterable[int]) -> Series:
     r = next(iter(next(iter(seeds.values())).values()))
-    common = {"data": r.data, "suite": r.suite, "origin": r.origin, "config": r.config, "selection": r.selection}
-    return Series(label=r.model, **common, samples=r.samples, average=r.average, seeds=seeds)
+    return Series(
+        label=r.model,
+        data=r.data,
+        suite=r.suite,
+        origin=r.origin,
+        config=r.config,
+        selection=r.selection,
+        samples=r.samples,
+        average=r.average,
+        seeds=seeds,
+        trained_again=tuple(again),
+    )
 
 
 def _errors(cells: Cells, names: Sequence[str], severities: Sequence[int]) -> Errors | None:
@@ -148,19 +178,18 @@ class _Baseline:
     errors: Errors
 
 
-def _errors_of_baseline(baseline: Series | None) -> _Baseline | None:
-    """Mean over the baseline's complete seeds; None where it has none."""
-    if baseline is None:
+def _errors_of_baseline(baseline: Series | None, severities: Sequence[int]) -> _Baseline | None:
+    """Mean over the baseline's seeds that have all corruptions at these severities; None where none has."""
+    seeds = baseline.seeds.values() if baseline is not None and baseline.suite == "corruptions" else ()
+    found = [(cells, _errors(cells, CORRUPTIONS, severities)) for cells in seeds if CLEAN_CELL in cells]
+    every = [errors for _, errors in found if errors is not None]
+    if not every:
         return None
-    complete = [cells for seed, cells in baseline.seeds.items() if seed not in baseline.gaps]
-    if not complete or baseline.suite != "corruptions":
-        return None
-    clean = float(np.mean([1 - cells[CLEAN_CELL].accuracy for cells in complete]))
-    every = [_errors(cells, CORRUPTIONS, SEVERITIES) or {} for cells in complete]
+    clean = float(np.mean([1 - cells[CLEAN_CELL].accuracy for cells, errors in found if errors is not None]))
     return _Baseline(clean, {name: np.mean([e[name] for e in every], axis=0).tolist() for name in CORRUPTIONS})
 
 
-def _seed_scores(series: Series, cells: Cells, base: _Baseline | None) -> dict[str, float]:
+def _seed_scores(series: Series, cells: Cells, baseline: Series | None) -> dict[str, float]:
     found = dict[str, float]()
     if CLEAN_CELL in cells:
         clean = cells[CLEAN_CELL]
@@ -169,9 +198,14 @@ def _seed_scores(series: Series, cells: Cells, base: _Baseline | None) -> dict[s
             found["clean_scaled_ece"] = clean.scaled_ece
     found["ms"] = 1000 * sum(r.seconds for r in cells.values()) / sum(r.n for r in cells.values())
     if series.suite == "domains":
-        return found | _domain_scores(series, cells)
+        return found | _mean_scores(cells, series.domains, "domains", "worst_domain")
+    if series.suite == "adversarial":
+        return found | _mean_scores(cells, series.attacks, "adversarial", "worst_attack")
     for prefix, severities in (("", SEVERITIES), ("severe_", WORST)):
-        found |= _corruption_scores(cells, severities, prefix, base)
+        found |= _corruption_scores(cells, severities, prefix, _errors_of_baseline(baseline, severities))
+    everything = _errors(cells, tuple(SUITE), SEVERITIES)
+    if everything:
+        found["nineteen"] = average_accuracy(everything)
     for family in get_args(Family):
         errors = _errors(cells, [n for n in CORRUPTIONS if SUITE[n].family == family], SEVERITIES)
         if errors:
@@ -193,20 +227,19 @@ def _corruption_scores(
     found = {"severe" if prefix else "corrupted": accuracy, f"{prefix}error": 1 - accuracy}
     if base is None:
         return found
-    reference = {name: [levels[severity - 1] for severity in severities] for name, levels in base.errors.items()}
-    found[f"{prefix}mce"] = mce(errors, reference)
+    found[f"{prefix}mce"] = mce(errors, base.errors)
     if CLEAN_CELL in cells:
         clean = 1 - cells[CLEAN_CELL].accuracy
-        found[f"{prefix}rmce"] = rmce(errors, clean, reference, base.clean)
+        found[f"{prefix}rmce"] = rmce(errors, clean, base.errors, base.clean)
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def _domain_scores(series: Series, cells: Cells) -> dict[str, float]:
-    wanted = [(name, 0) for name in series.domains]
+def _mean_scores(cells: Cells, names: Sequence[str], mean: str, worst: str) -> dict[str, float]:
+    wanted = [(name, 0) for name in names]
     if not wanted or not all(cell in cells for cell in wanted):
         return {}
     each = [cells[cell].accuracy for cell in wanted]
-    return {"domains": float(np.mean(each)), "worst_domain": min(each)} | _calibration(cells, wanted)
+    return {mean: float(np.mean(each)), worst: min(each)} | _calibration(cells, wanted)
 
 
 def _calibration(cells: Cells, wanted: Sequence[Cell]) -> dict[str, float]:
@@ -234,9 +267,10 @@ def _mean_accuracy(cells: Cells, wanted: Sequence[Cell]) -> float:
 
 
 def _per_image(series: Series) -> list[NDArray[np.float64]]:
-    """Each image's accuracy over complete seeds and cells: one array for corruptions, one per domain; else empty."""
+    """Each image's accuracy over complete seeds and cells: one array for all corruptions or attacks, one per domain."""
     complete = [cells for seed, cells in series.seeds.items() if seed not in series.gaps]
-    groups = [[c for c in series.wanted if c != CLEAN_CELL]] if series.suite == "corruptions" else []
+    same_images = series.suite in ("corruptions", "adversarial")
+    groups = [[c for c in series.wanted if c != CLEAN_CELL]] if same_images else []
     groups += [[(name, 0)] for name in series.domains]
     if not complete or not all(cells[cell].hits for cells in complete for cell in series.wanted):
         return []

@@ -68,6 +68,8 @@ def _figures(group: Group, prefix: str) -> dict[str, Figure]:
             made["difference"] = charts.difference_map(group, prefix)
     if group.suite == "domains":
         made["domains"] = charts.domain_dots(group, prefix)
+    if group.suite == "adversarial":
+        made["epsilon"] = charts.epsilon_lines(group, prefix)
     made |= {"reliability": charts.reliability(group, prefix), "cost": charts.cost_scatter(group, prefix)}
     if several_passes(group):
         made |= {score: charts.passes(group, prefix, score) for score in (group.main_score, "ece")}

@@ -7,7 +7,12 @@ from .content import COSTS, several_passes
 from .groups import Group, Line
 from .specs import AT_FIRST, CHOSEN, Figure, Menu, Row, base, cells_spec, lines_spec, series_encoding
 
-ACCURACIES = {"corrupted": "Corrupted accuracy, %", "domains": "Accuracy on foreign domains, %", "clean": "Accuracy, %"}
+ACCURACIES = {
+    "corrupted": "Corrupted accuracy, %",
+    "domains": "Accuracy on foreign domains, %",
+    "adversarial": "Accuracy under attack, %",
+    "clean": "Accuracy, %",
+}
 DOT = {"type": "point", "filled": True, "size": 110, "opacity": 1}
 
 
@@ -103,7 +108,7 @@ def cost_scatter(group: Group, prefix: str) -> Figure:
         "scale": {"type": "log", "nice": False, "padding": 20},
         "title": {CHOSEN: "cost"},
     }
-    x["axis"] = {"format": "~s", "tickCount": 5}
+    x["axis"] = {"format": ".3~g", "tickCount": 5}
     encoding = series_encoding(x, ACCURACIES[group.main_score])
     spec = base() | {"mark": DOT, "encoding": encoding}
     return Figure(
@@ -147,6 +152,24 @@ def domain_dots(group: Group, prefix: str) -> Figure:
     caption = "Accuracy on each domain; clean is the one trained on."
     return Figure(
         name=f"{prefix}-domains", caption=caption, spec=spec, rows=rows, several={"series": f"{prefix}-lines"}
+    )
+
+
+def epsilon_lines(group: Group, prefix: str) -> Figure:
+    """Accuracy against the size of the attack with 95 % bands; clean is size 0."""
+    names = {(name, 0): name.rpartition(" ")[2] for name in group.attacks}
+    rows = [
+        {"series": line.name, "x": size, **_with_band(line.cells[cell], 100)}
+        for line in group.lines
+        for cell, size in {CLEAN_CELL: "0", **names}.items()
+        if cell in line.cells
+    ]
+    order = ["0", *names.values()]
+    x = {"field": "x", "type": "ordinal", "sort": order, "title": "epsilon", "axis": {"labelAngle": 0}}
+    caption = "Accuracy against the size of the attack, 0 being clean; bands: 95 % intervals over seeds."
+    spec = lines_spec(x, "accuracy, %", band=True)
+    return Figure(
+        name=f"{prefix}-epsilon", caption=caption, spec=spec, rows=rows, several={"series": f"{prefix}-lines"}
     )
 
 

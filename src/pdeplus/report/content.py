@@ -9,7 +9,7 @@ from ..metrics import Estimate, estimate
 from ..records import CLEAN, Record
 from ..summary import severity_accuracies
 from .groups import Group, Line
-from .notes import gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
+from .notes import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 from .paper import paper_columns
 from .tables import MISSING, Table, number, percent
 
@@ -39,8 +39,8 @@ def tables_of(group: Group) -> dict[str, Table]:
 
 def summary(group: Group) -> Table:
     """All scores at a glance, the paper's beside ours, and what they cost."""
-    columns = _score_columns(group) + paper_columns(group) + _origin_columns(group) + _cost_columns(group)
-    notes = [PERCENT, *gap_notes(group), *touch_notes(group), *_cost_notes(columns)]
+    columns = _score_columns(group) + paper_columns(group)
+    notes = [PERCENT, *gap_notes(group), *touch_notes(group), *_cost_notes(group.lines)]
     if group.suite == "corruptions":
         notes += [*ratio_notes(group), *temperature_notes(group)]
     return _table(f"Summary: {group.title}", group.lines, columns, notes)
@@ -82,7 +82,8 @@ def calibration(group: Group) -> Table:
     columns.append(("clean ECE, %", [line.percent("clean_ece") for line in group.lines]))
     columns.append(("clean ECE, %, scaled", [line.percent("clean_scaled_ece") for line in group.lines]))
     columns.append(("temperature", [_temperature(line) for line in group.lines]))
-    notes = [f"Means over the cells of the test {group.suite}; scaled: after temperature scaling on clean validation."]
+    tests = TESTS.get(group.suite, group.suite)
+    notes = [f"Means over the cells of the test {tests}; scaled: after temperature scaling on clean validation."]
     notes += [*gap_notes(group), *temperature_notes(group)]
     return _table(f"Calibration: {group.title}", group.lines, columns, notes)
 
@@ -103,8 +104,9 @@ def comparison(group: Group) -> Table | None:
     if unpaired:
         way = "one side has no complete seed, no record of single images, or other images"
         notes += [f"Not comparable image by image ({way}): {', '.join(unpaired)}.", *gap_notes(group)]
-    what = "corrupted accuracy" if group.suite == "corruptions" else "mean accuracy on foreign domains"
-    return _table(f"{what.capitalize()} against {group.baseline}: {group.title}", lines, columns, notes)
+    titles = {"corruptions": "Corrupted accuracy", "adversarial": "Mean accuracy under attack"}
+    what = titles.get(group.suite, "Mean accuracy on foreign domains")
+    return _table(f"{what} against {group.baseline}: {group.title}", lines, columns, notes)
 
 
 def overlaps(group: Group) -> Table | None:
@@ -126,14 +128,14 @@ def passes(group: Group) -> Table | None:
     lines = several_passes(group)
     if not lines:
         return None
-    score, title = group.main_score, "corrupted" if group.suite == "corruptions" else "foreign domains"
+    titles = {"corruptions": "corrupted", "adversarial": "under attack"}
+    score, title = group.main_score, titles.get(group.suite, "foreign domains")
     columns = [
         ("E", [str(line.series.samples) for line in lines]),
         ("clean", [line.percent("clean") for line in lines]),
         (title, [line.percent(score) for line in lines]),
         ("ECE", [line.percent("ece") for line in lines]),
         ("NLL", [number(line.scores.get("nll"), 3) for line in lines]),
-        ("ms/image", [number(line.scores.get("ms"), 3) for line in lines]),
     ]
     notes = [PERCENT, "E = 0 is the network without noise.", *gap_notes(group, lines)]
     return _table(f"Noisy passes: {group.title}", lines, columns, notes)
@@ -158,31 +160,36 @@ def _score_columns(group: Group) -> list[Column]:
         each = [(_word(name), [percent(line.cells.get((name, 0))) for line in group.lines]) for name in group.domains]
         ends = [_scored(group, "mean", "domains"), _scored(group, "worst", "worst_domain")]
         return [_scored(group, "clean (source)", "clean"), *each, *ends, _scored(group, "ECE", "ece")]
+    if group.suite == "adversarial":
+        each = [(name, [percent(line.cells.get((name, 0))) for line in group.lines]) for name in group.attacks]
+        return [_scored(group, "clean", "clean"), *each, _scored(group, "mean under attack", "adversarial")]
     if group.suite == "clean":
         return [_scored(group, "clean", "clean"), _scored(group, "ECE", "clean_ece")]
     shown = [("clean", "clean"), ("corrupted (15 × 5)", "corrupted"), ("unnormalised error", "error")]
     shown += [("mCE", "mce"), ("rmCE", "rmce"), ("severity 5: accuracy", "severe")]
     shown += [("severity 5: mCE", "severe_mce"), ("severity 5: rmCE", "severe_rmce")]
     shown += [("ECE, corrupted", "ece"), ("ECE, scaled", "scaled_ece")]
+    if any("nineteen" in line.scores for line in group.lines):
+        shown.append(("all 19 × 5", "nineteen"))
     if any(line.series.any.overlaps for line in group.lines):
         shown.append(("without overlapping corruptions", "without_overlaps"))
     return [_scored(group, title, name) for title, name in shown]
 
 
-def _origin_columns(group: Group) -> list[Column]:
-    seeds = [str(len(line.series.seeds)) for line in group.lines]
-    return [("seeds", seeds), ("selection", [line.selection for line in group.lines])]
+def _origin_columns(lines: Sequence[Line]) -> list[Column]:
+    seeds = [str(len(line.series.seeds)) for line in lines]
+    return [("seeds", seeds), ("selection", [line.selection for line in lines])]
 
 
-def _cost_columns(group: Group) -> list[Column]:
+def _cost_columns(lines: Sequence[Line]) -> list[Column]:
     columns = list[Column]()
     for title, (unit, get) in COSTS.items():
-        columns.append((title, [_cost((get(r) for r in _one_each(line)), unit) for line in group.lines]))
-    return [*columns, ("ms/image", [_cost([line.scores["ms"].mean], 1) for line in group.lines])]
+        columns.append((title, [_cost((get(r) for r in _one_each(line)), unit) for line in lines]))
+    return [*columns, ("ms/image", [_cost([line.scores["ms"].mean], 1) for line in lines])]
 
 
-def _cost_notes(columns: Sequence[Column]) -> list[str]:
-    unknown = [title for title, cells in columns if title in COSTS and MISSING in cells]
+def _cost_notes(lines: Sequence[Line]) -> list[str]:
+    unknown = [title for title, cells in _cost_columns(lines) if title in COSTS and MISSING in cells]
     return [f"Not in the records: {', '.join(unknown)} (where it says {MISSING})."] if unknown else []
 
 
@@ -221,6 +228,8 @@ def _word(name: str) -> str:
 
 
 def _table(title: str, lines: Sequence[Line], columns: Sequence[Column], notes: Iterable[str]) -> Table:
-    rows = zip([line.name for line in lines], *(cells for _, cells in columns), strict=True)
+    """With how the weights were selected, and at what cost, behind whatever the table shows."""
+    shown = [*columns, *_origin_columns(lines), *_cost_columns(lines)]
+    rows = zip([line.name for line in lines], *(cells for _, cells in shown), strict=True)
     every = dict.fromkeys([*notes, *oracle_notes(lines)])
-    return Table(title, ("series", *(name for name, _ in columns)), tuple(rows), tuple(every))
+    return Table(title, ("series", *(name for name, _ in shown)), tuple(rows), tuple(every))

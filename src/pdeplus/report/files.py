@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from .._checkpoint import write_file
-from .._errors import UserError
+from .._checkpoint import make_folder, write_file
 from .book import Book
 from .specs import resolve
 from .themes import LIGHT
@@ -31,11 +30,3 @@ def write_files(book: Book, folder: Path) -> None:
         write_file(folder / f"{figure.name}.svg", svg.encode())
         write_file(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
         write_file(folder / f"{figure.name}.pdf", vl_convert.svg_to_pdf(svg))
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder that is not there yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}; choose another folder") from error

@@ -8,7 +8,7 @@ from typing import final
 
 from ..metrics import Difference, Estimate
 from ..records import Record
-from ..summary import Series, cell_accuracies, compare, find_baseline, scores, series_of
+from ..summary import Series, attack_size, cell_accuracies, compare, find_baseline, scores, series_of
 from .tables import MISSING, percent
 
 ORACLE = "oracle"
@@ -77,9 +77,15 @@ class Group:
         return list(dict.fromkeys(name for line in self.lines for name in line.series.domains))
 
     @property
+    def attacks(self) -> list[str]:
+        """Every attack that some line was tested with, the smallest first."""
+        names = dict.fromkeys(name for line in self.lines for name in line.series.attacks)
+        return sorted(names, key=attack_size)
+
+    @property
     def main_score(self) -> str:
         """What lines are ordered by."""
-        return {"corruptions": "corrupted", "domains": "domains"}.get(self.suite, "clean")
+        return {"corruptions": "corrupted", "domains": "domains", "adversarial": "adversarial"}.get(self.suite, "clean")
 
 
 def groups_of(records: Iterable[Record], baseline: str) -> list[Group]:
@@ -92,12 +98,12 @@ def groups_of(records: Iterable[Record], baseline: str) -> list[Group]:
 
 def _group(series: Sequence[Series], baseline: str) -> Group:
     first = series[0]
-    domains = {name for one in series for name in one.domains}
+    everywhere = {name for one in series for name in (*one.domains, *one.attacks)}
     lines = list[Line]()
     for one, name in zip(series, _names(series), strict=True):
         reference = find_baseline(one, series, baseline)
         found = scores(one, reference)
-        if set(one.domains) != domains:  # a mean over fewer domains than the others' is another score
+        if {*one.domains, *one.attacks} != everywhere:  # a mean over fewer than the others' is another score
             found = {score: value for score, value in found.items() if score.startswith(("clean", "ms"))}
         lines.append(Line(name, one, reference, found))
     group = Group(first.data, first.suite, first.origin, tuple(lines), baseline)

@@ -62,6 +62,9 @@ def gather(given: Item | Iterable[Item]) -> Material:
     Of two records about the same thing the later counts. A run that was not evaluated yet is refused.
     """
     items = [given] if isinstance(given, Record | Run | str | Path) else list(given)
+    wrong = next((item for item in items if not isinstance(item, Record | Run | str | Path)), None)  # type: ignore[reportUnnecessaryIsInstance]
+    if wrong is not None:
+        raise UserError(f"a {type(wrong).__name__} cannot be reported; give records, runs or their folders")
     records, folders = list[Record](), dict[Path, Folder]()
     for item in items:
         if isinstance(item, Record):
@@ -78,6 +81,8 @@ def gather(given: Item | Iterable[Item]) -> Material:
 
 
 def _records_of(path: Path) -> list[Record]:
+    if path.is_file() and path.suffix != ".jsonl":
+        raise UserError(f"{path} is no file of records, whose name ends with .jsonl; give one, or a run folder")
     if path.is_file():
         return read_records(path)
     if not path.is_dir():

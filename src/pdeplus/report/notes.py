@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from ..corruptions.base import SEVERITIES
 from ..corruptions.suite import CORRUPTIONS
-from ..metrics import estimate
+from ..metrics import ROUNDING, estimate
 from ..summary import CLEAN_CELL, WORST, Cell, Series, cell_accuracies
 from .groups import ORACLE, Group, Line
 
 LISTED = 20
 """Missing cells that a note names before it only counts."""
-SMALL = 1e-12
-"""Errors up to this are rounding."""
+TESTS = {"adversarial": "attacks"}
+"""What a suite's tests are in a sentence, where its name does not say it."""
 
 
 def oracle_notes(lines: Iterable[Line]) -> list[str]:
@@ -30,7 +30,14 @@ def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
         absent = [name for name in group.domains if name not in line.series.domains]
         if absent:
             notes.append(f"{line.name} was not tested on {_words(absent)}: no mean over domains.")
+        spared = [name for name in group.attacks if name not in line.series.attacks]
+        if spared:
+            notes.append(f"{line.name} was not tested with {', '.join(spared)}: no mean over attacks.")
         series, gaps = line.series, line.series.gaps
+        notes += [
+            f"{line.name} seed {seed} was measured with several sets of weights: the last are shown."
+            for seed in series.trained_again
+        ]
         for seed, cells in gaps.items():
             notes.append(f"{line.name} seed {seed} lacks {len(cells)} of {len(series.wanted)} cells: {_listed(cells)}.")
         left = line.scores[group.main_score].values if group.main_score in line.scores else ()
@@ -46,7 +53,7 @@ def ratio_notes(group: Group) -> list[str]:
         return []
     if all(line.baseline is None for line in group.lines):
         needed = f"mCE and rmCE need a baseline: no series is called {group.baseline!r}"
-        return [f"{needed} (baseline=… chooses another: {', '.join(dict.fromkeys(_labels(group)))})."]
+        return [f"{needed} (baseline=, or --baseline, chooses another: {', '.join(dict.fromkeys(_labels(group)))})."]
     notes = list[str]()
     for base in _baselines(group):
         name = next(line.name for line in group.lines if line.series is base)
@@ -66,12 +73,14 @@ def temperature_notes(group: Group) -> list[str]:
 
 def touch_notes(group: Group) -> list[str]:
     """How many selections of the same run were measured on the test images."""
-    chosen = dict[tuple[str, str], dict[str, None]]()
+    chosen, tests = dict[tuple[str, str], dict[str, None]](), TESTS.get(group.suite, group.suite)
     for line in group.lines:
-        chosen.setdefault((line.series.label, line.series.config), {})[line.series.selection] = None
+        how = f"{line.series.selection}, E={line.series.samples}" if line.series.samples else line.series.selection
+        chosen.setdefault((line.series.label, line.series.config), {})[how] = None
     return [
-        f"{label}: {len(found)} selections of the same run were evaluated ({', '.join(found)}), so the test "
-        f"{group.suite} were touched {len(found)} times; choosing among them by these numbers would leak."
+        f"{label} was evaluated in {len(found)} ways ({'; '.join(found)}), so the test {tests} were touched "
+        f"{len(found)} times{' and once for every kept epoch' * (ORACLE in found)}; choosing among them by these "
+        "numbers would leak."
         for (label, _), found in chosen.items()
         if len(found) > 1
     ]
@@ -93,8 +102,8 @@ def _undefined(base: Series, name: str) -> list[str]:
     notes = list[str]()
     for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
         mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}
-        none = [c for c in CORRUPTIONS if mean[c] <= SMALL]
-        free = [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_CELL] <= SMALL]
+        none = [c for c in CORRUPTIONS if mean[c] <= ROUNDING]
+        free = [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_CELL] <= ROUNDING]
         if none:
             notes.append(f"mCE{where} is not a number: {name} makes no error under {_words(none)}.")
         if free:

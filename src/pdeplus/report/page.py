@@ -11,9 +11,9 @@ from string import Template
 from typing import Any
 
 from .. import __version__
-from .._checkpoint import write_file
+from .._checkpoint import make_folder, write_file
 from .book import Book, compose
-from .files import make_folder, write_files
+from .files import write_files
 from .html import to_script
 from .inputs import Item, gather
 from .sections import Section, sections_of

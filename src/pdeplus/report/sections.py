@@ -25,7 +25,7 @@ class Section:
 def sections_of(book: Book) -> list[Section]:
     """Those that have something to show, in their order."""
     made = [
-        Section("summary", "Summary", _each(book, ["summary", "comparison", "overlaps"], ["domains", "cost"])),
+        Section("summary", "Summary", _each(book, ["summary", "comparison", "overlaps"], GLANCE)),
         Section("corruptions", "Corruptions", _each(book, ["corruptions", "families"], ["heat", "difference"])),
         Section("severity", "Severity", _each(book, ["severities"], ["severity"])),
         Section("calibration", "Calibration", _each(book, ["calibration"], ["reliability"])),
@@ -39,7 +39,8 @@ def sections_of(book: Book) -> list[Section]:
     return [section for section in made if section.html]
 
 
-PASSES = ["corrupted", "domains", "ece"]
+GLANCE = ["domains", "epsilon", "cost"]
+PASSES = ["corrupted", "domains", "adversarial", "ece"]
 
 
 def _each(book: Book, tables: Sequence[str], figures: Sequence[str]) -> str:

@@ -35,6 +35,12 @@ METRICS = (
         "temperature of the scaled values was fitted on clean validation images, never on test images.",
     ),
     (
+        "Accuracy under attack",
+        "Of each image changed within epsilon so as to mislead this very network, an upper bound: a better attack may "
+        "find more. ℓ∞ bounds every element of the change, ℓ2 its length. Where a network predicts with noise the "
+        "attack follows the mean of several noisy passes (EoT).",
+    ),
+    (
         "± and bands",
         "95 % interval of the mean over seeds by Student's t; a single seed has none. It covers chance in training.",
     ),
@@ -60,8 +66,9 @@ def _finding(group: Group) -> str:
     if not ranked:
         return f"On {group.data} no series has all the cells that a mean needs."
     best = ranked[0]
-    where = {"corrupted": "under corruption", "domains": "on foreign domains", "clean": "on clean images"}[score]
-    start = f"On {group.data} {best.name} has the best mean accuracy {where}, {best.percent(score)} %"
+    where = {"corrupted": "under corruption", "domains": "on foreign domains", "adversarial": "under attack"}
+    place = where.get(score, "on clean images")
+    start = f"On {group.data} {best.name} has the best mean accuracy {place}, {best.percent(score)} %"
     if best.baseline is best.series:
         others = len(ranked) - 1
         return f"{start}: none of the {others} others beats the baseline." if others else f"{start}."
