@@ -1,3 +1,4 @@
+from . import attacks as attacks
 from . import functional as functional
 from .augment.augmix import augmix as augmix
 from .config import Config as Config

@@ -61,4 +61,4 @@ def written_by(folder: Path) -> str:
     """The version that began a run, as far as its environment.json tells."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         return str(json.loads((folder / FILE).read_bytes())[0]["pdeplus"])
-    return "which one it does not say"
+    return "of an unknown version"

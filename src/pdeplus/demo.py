@@ -48,10 +48,13 @@ def run_demo(out: str | Path, overrides: Sequence[str] = ()) -> None:
 
 def format_table(records: Sequence[Record]) -> str:
     """Accuracies in per cent as a Markdown table, a row for each series."""
-    lines = ["| accuracy, % | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    titles = [*COLUMNS.values(), "selection", "training, s", "ms/image"]
+    lines = ["| accuracy, % | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
     for series in series_of(records):
         found = scores(series)
-        lines.append(f"| {series.label} | " + " | ".join(f"{100 * found[name].mean:.1f}" for name in COLUMNS) + " |")
+        cells = [f"{100 * found[name].mean:.1f}" for name in COLUMNS]
+        cells += [series.selection, f"{series.any.train_seconds or 0:.0f}", f"{found['ms'].mean:.2f}"]
+        lines.append(f"| {series.label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

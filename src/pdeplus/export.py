@@ -41,11 +41,13 @@ class Exported:
     path: Path
     bytes: int
     difference: float
+    weights: str
+    """Whose: the epoch and how it was selected."""
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, BATCH_SIZES))
         agreement = f"logits within {self.difference:.1e} of torch's at batches of {sizes}"
-        return f"{self.path}: {self.bytes / 1e6:.2f} MB, {agreement}"
+        return f"{self.path}: {self.bytes / 1e6:.2f} MB, weights of {self.weights}, {agreement}"
 
 
 def export(
@@ -53,7 +55,7 @@ def export(
     format: Format,
     out: str | Path | None = None,
     *,
-    selection: Selection = "last",
+    selection: Selection = "validation",
     force: bool = False,
 ) -> Exported:
     """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
@@ -67,6 +69,7 @@ def export(
     if format == "onnx":
         require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx")
     model, expects = load_model(run.path, selection), run.expects
+    weights = f"epoch {run.weights(selection)[0]} ({selection})"
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
             made = Path(folder) / f"model{SUFFIX[format]}"
@@ -76,7 +79,7 @@ def export(
             made.replace(path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-    return Exported(path=path, bytes=path.stat().st_size, difference=gap)
+    return Exported(path=path, bytes=path.stat().st_size, difference=gap, weights=weights)
 
 
 @torch.no_grad()

@@ -70,8 +70,8 @@ class Run:
         except UserError as error:
             if "is not known" not in str(error):
                 raise
-            this = f"{written_by(self.path)}; this is {__version__}"
-            raise UserError(f"{self.path} was written by another version of pdeplus ({this}): {error}") from error
+            by = f"pdeplus {written_by(self.path)} and this is {__version__}"
+            raise UserError(f"{self.path} was written by {by}, which cannot read its config: {error}") from error
 
     @property
     def expects(self) -> Expects:
@@ -99,8 +99,8 @@ class Run:
 
     @property
     def model(self) -> nn.Module:
-        """The trained network after its last epoch, in eval mode."""
-        return self.network("last")
+        """The trained network, of the epoch with the best validation score, in eval mode."""
+        return self.network("validation")
 
     @property
     def kept(self) -> dict[int, Path]:
@@ -115,9 +115,12 @@ class Run:
         """The epoch that a selection means, and the file of its weights."""
         check_choice("selection", selection, Selection)
         path = self.path / ("model.safetensors" if selection == "last" else "best.safetensors")
-        if not path.is_file():
-            raise UserError(f"{self.path} has no {path.name} yet; finish it: pdeplus train --resume {self.path}")
         scores = [score_of(record) for record in self.metrics]
+        if not path.is_file() or not self.finished:
+            done = f"{len(scores)} of {self.config.train.epochs} epochs are done"
+            raise UserError(f"{self.path} is unfinished, {done}; finish it: pdeplus train --resume {self.path}")
+        if not scores:
+            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; put it back from a copy")
         best = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
         return (len(scores) if selection == "last" else best), path
 

@@ -24,7 +24,7 @@ BATCH = 64
 """Pictures per forward pass."""
 
 
-def load_model(path: str | Path, selection: Selection = "last") -> nn.Module:
+def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
     """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
 
     It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one.
@@ -79,7 +79,7 @@ def predict_pictures(
     paths: Sequence[str | Path],
     *,
     samples: int | None = None,
-    selection: Selection = "last",
+    selection: Selection = "validation",
     top: int = 3,
     seed: int = 0,
 ) -> Iterator[Prediction]:

@@ -1,0 +1,79 @@
+"""Cards: what each method's file says of it, and the page docs/methods.md made of them.
+
+python -m pdeplus._cards > docs/methods.md
+"""
+
+import inspect
+import re
+from collections.abc import Mapping
+
+from . import _registry
+from ._cost import training_flops
+from .config import Config, Part
+from .methods.base import Method
+from .overlap import overlaps_of
+from .run import Expects, build_source
+
+KEYS = ("Idea", "Formula", "Source", "Defaults", "Cost", "Published")
+INTRODUCTION = """\
+Made of the cards at the top of the files in `src/pdeplus/methods/` by `python -m pdeplus._cards`. Operations are
+counted: those of a training step with the default options, ResNet-18 at 32 × 32 pixels, over ERM's; what
+augmentations cost without convolutions is not in it. Seen in training: test corruptions that the training images
+have been through (the overlap audit). Numbers in the cards are the literature's, not ours."""
+EXPECTS = Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
+
+
+def card(name: str) -> dict[str, str]:
+    """A method's title and the six paragraphs of its card; refuses a file whose card is incomplete."""
+    text = inspect.getdoc(inspect.getmodule(_registry.find("methods", name))) or ""
+    title, _, rest = text.partition("\n")
+    parts = re.split(rf"^({'|'.join(KEYS)}): ", rest, flags=re.M)
+    found = {key: " ".join(body.split()) for key, body in zip(parts[1::2], parts[2::2], strict=True)}
+    missing = [key for key in KEYS if not found.get(key)]
+    if missing:
+        raise ValueError(f"methods/{name}.py: its card lacks {', '.join(missing)}")
+    return {"Title": title, **found}
+
+
+def relative_cost(name: str, options: Mapping[str, object] | None = None) -> float:
+    """Operations of a training step on ResNet-18 at 32 pixels, as a multiple of ERM's."""
+    step, erm = (_flops(part) for part in (Part(name=name, options=dict(options or {})), Part(name="erm")))
+    return step / erm
+
+
+def methods_page() -> str:
+    """The page: a table of all methods, then every card."""
+    names = _registry.names("methods")
+    lines = [
+        "# Methods",
+        "",
+        INTRODUCTION,
+        "",
+        "| method | in tables | what | operations × ERM | seen in training |",
+        "|---|---|---|---:|---|",
+    ]
+    for name in names:
+        method: Method = _registry.build("methods", name, {})
+        label, title = getattr(method, "label", name), card(name)["Title"].rstrip(".")
+        lines.append(f"| [`{name}`](#{name}) | {label} | {title} | {relative_cost(name):.2f} | {_seen(method)} |")
+    for name in names:
+        lines += ["", f"## {name}", "", f"**{card(name)['Title']}**", ""]
+        lines += [f"- *{key}*: {card(name)[key]}" for key in KEYS]
+        options = _registry.resolved("methods", name, {})
+        lines += ["- *Options*: " + ", ".join(f"`{key} = {value!r}`" for key, value in options.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _seen(method: Method) -> str:
+    transform = build_source(Config()).transform
+    names = sorted({name for found in overlaps_of(method, transform).values() for name in found})
+    return ", ".join(name.replace("_", " ") for name in names) or "none"
+
+
+def _flops(part: Part) -> float:
+    config = Config(method=part, model=Part(name="resnet18", options={"width": 8}))
+    return training_flops(config, _registry.build("methods", part.name, part.options), EXPECTS, 1)
+
+
+if __name__ == "__main__":
+    print(methods_page(), end="")
