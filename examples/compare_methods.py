@@ -1,6 +1,6 @@
 """Every method on the digits for two epochs, tested and put side by side on one page; minutes on a laptop CPU.
 
-python examples/compare_methods.py [--out comparison] [--epochs 2] [--limit 100] [--methods erm …] [KEY=VALUE …]
+python examples/compare_methods.py [--out comparison] [--epochs 2] [--limit 60] [--methods erm … KEY=VALUE …]
 
 Two epochs say nothing about which method is best: this shows that all of them run, what they cost, and how to compare.
 """
@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pdeplus as pp
-from pdeplus import _registry
+from pdeplus._errors import UserError
+from pdeplus.config import to_tables
+from pdeplus.recipes import recipes, settings
 from pdeplus.run import resume
 
 
@@ -18,25 +20,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="comparison")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=100, help="test images of each test set")
-    parser.add_argument("--methods", nargs="+", default=_registry.names("methods"))
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--limit", type=int, default=60, help="test images of each test set")
+    parser.add_argument("--methods", nargs="+", default=list(recipes()), help="and KEY=VALUE settings of all runs")
     options = parser.parse_args()
-    runs = list[pp.Run]()
-    for name in options.methods:
+    overrides = [word for word in options.methods if "=" in word]
+    names = [word for word in options.methods if "=" not in word] or list(recipes())
+    runs, base = list[pp.Run](), 0.0
+    names.sort(key=lambda name: name != "erm")  # first: what the others' cost is relative to
+    for name in names:
         started = time.monotonic()
-        settings = [f"method.name={name}", f"train.epochs={options.epochs}", *options.overrides]
+        config = pp.load_config(
+            "demo", [*settings(name), f"train.epochs={options.epochs}", "model.width=4", *overrides]
+        )
         folder = Path(options.out) / name
         begun = (folder / "config.toml").exists()
-        run = resume(folder) if begun else pp.train(pp.load_config("demo", settings), folder)
+        if begun and to_tables(pp.Run.load(folder).config) != to_tables(config):
+            raise UserError(f"{folder} holds a run with other settings; choose another --out")
+        run = resume(folder) if begun else pp.train(config, folder)
         records = pp.evaluate(run, limit=options.limit)
         corrupted = [record.accuracy for record in records if record.severity]
         mean = 100 * sum(corrupted) / len(corrupted)
         seconds = time.monotonic() - started
         clean = 100 * records[0].accuracy
-        print(f"{name:20} clean {clean:5.1f} %  corrupted {mean:5.1f} %  {seconds:6.1f} s", flush=True)
+        base = base or records[0].train_flops
+        cost = records[0].train_flops / base
+        scores = f"clean {clean:5.1f} %  corrupted {mean:5.1f} %"
+        print(f"{name:28} {scores}  {seconds:6.1f} s  {cost:5.2f} × the first's training operations", flush=True)
         runs.append(run)
-    print(pp.report(runs, Path(options.out) / "report.html", title="All methods, two epochs on digits"))
+    print(
+        pp.report(
+            runs, Path(options.out) / "report.html", title=f"{len(runs)} methods, {options.epochs} epochs on digits"
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -243,3 +243,12 @@ def test_the_whole_family_works_on_one_channel_and_one_image():
     for attack in ATTACKS.values():
         assert attack(model, GREY, ZERO, torch.Generator().manual_seed(0)).shape == GREY.shape
     assert ascent(model, GREY, ZERO, cross_entropy).losses.shape == (1,)
+
+
+def test_a_model_with_noise_of_its_own_is_refused_under_attack():
+    def noisy(x):
+        return x.flatten(1)[:, :10] * 20 + torch.randn(len(x), 10)
+
+    images = torch.randint(0, 256, (12, 3, 8, 8), dtype=torch.uint8)
+    with pytest.raises(UserError, match="says something else of the same images each time; give one whose noise"):
+        pp.evaluate(noisy, "adversarial", data=(images, torch.arange(12) % 10))

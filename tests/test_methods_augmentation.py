@@ -256,7 +256,7 @@ def test_labels_and_overlaps():
     [
         (lambda: Gaussian(sigma=-0.1), "method.sigma=-0.1"),
         (lambda: Gaussian(share=1.5), "method.share=1.5"),
-        (lambda: Mixup(alpha=0.0), "method.alpha=0.0 .*method.name=erm"),
+        (lambda: Mixup(alpha=0.0), "method.alpha=0.0 must be above 0 and finite"),
         (lambda: Mixup(alpha=float("nan")), "method.alpha=nan"),
         (lambda: AutoAug(policy="svhn"), "method.policy='svhn'.*cifar10, imagenet"),
         (lambda: DeepAug(share=-1.0), "method.share=-1.0"),

@@ -11,23 +11,18 @@ from pdeplus import _registry
 from pdeplus._cards import card, methods_page, relative_cost
 from pdeplus._engine import Engine
 from pdeplus.augment.crop_flip import CropFlip
+from pdeplus.config import Part, load_config
 from pdeplus.data.base import Batch
 from pdeplus.models.resnet18 import build
+from pdeplus.recipes import recipes, settings
 from pdeplus.run import resume
 from pdeplus.trainer import parameters_of, train_step
 
 NAMES = _registry.names("methods")
 VARIANTS = {
-    **{name: (name, {}) for name in NAMES},
-    "augmix with consistency": ("augmix", {"jsd": 12.0}),
-    "gaussian, strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
-    "pgd l2": ("pgd", {"norm": "l2"}),
+    **{name: (part.name, dict(part.options)) for name, part in recipes().items()},
+    "en_resnet_pgd": ("en_resnet", {"adversarial": True, "members": 2, "steps": 2}),
     "pgd in three steps": ("pgd", {"steps": 3, "random_start": True}),
-    "rlat+augmix": ("rlat", {"augmentor": "augmix", "epsilon": 0.05}),
-    "rlat+augmix with consistency": ("rlat", {"augmentor": "augmix", "epsilon": 0.05, "jsd": 12.0}),
-    "en_resnet, adversarial": ("en_resnet", {"adversarial": True, "members": 2}),
-    "pde_plus w/o aug": ("pde_plus", {"mixture": False}),
-    "pde_plus, one augmentation": ("pde_plus", {"augmentor": "rotation"}),
     "pde_plus, laplace": ("pde_plus", {"prior": "laplace"}),
     "pde_plus, authors": ("pde_plus", {"schedule": "authors", "coverage_gradient": "through"}),
     "pde_plus, alternating": ("pde_plus", {"schedule": "alternating"}),
@@ -59,8 +54,12 @@ def test_two_steps_lower_the_loss_on_a_fixed_batch(name, options):
     for optimizer in optimizers.values():
         for group in optimizer.param_groups:
             group["lr"] = min(group["lr"], 0.01)  # a step small enough to go downhill
-    losses = [float(step(method, model, optimizers, make_batch())["loss/task"]) for _ in range(3)]
-    assert losses[2] < losses[0]
+    totals = []
+    for _ in range(3):
+        goals = [float(goal.loss.detach()) for goal in method.objectives(copy.deepcopy(model), make_batch())]
+        totals.append(goals[-1])
+        step(method, model, optimizers, make_batch())
+    assert totals[2] < totals[0]
 
 
 @every_variant
@@ -104,20 +103,37 @@ def test_every_parameter_is_trained_and_the_batch_is_left_alone(name, options):
     assert all(p.requires_grad for p in model.parameters())
 
 
+def hooks(model):
+    return [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+
+
 @every_variant
-def test_an_update_moves_its_own_parameters_and_no_others(name, options):
+def test_a_step_leaves_gradients_where_it_updates_and_no_hooks(name, options):
     method, model, optimizers = prepare(name, options)
+    before = hooks(model)
     for goal in method.objectives(model, make_batch()):
-        before = {key: p.detach().clone() for key, p in model.named_parameters()}
         mine = {id(p) for chosen in goal.update for p in parameters_of(optimizers[chosen])}
-        for chosen in goal.update:
-            optimizers[chosen].zero_grad()
-        goal.loss.backward(inputs=[p for p in model.parameters() if id(p) in mine])
-        for chosen in goal.update:
-            optimizers[chosen].step()
-        moved = [key for key, p in model.named_parameters() if not torch.equal(p, before[key])]
-        assert moved
-        assert {key for key, p in model.named_parameters() if id(p) in mine} >= set(moved)
+        assert all(p.grad is None for p in model.parameters()), "computing an objective gives no parameter a gradient"
+        goal.loss.backward()
+        reached = [key for key, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())]
+        theirs = [key for key, p in model.named_parameters() if id(p) in mine]
+        assert reached
+        if "task" in goal.parts:
+            assert set(reached) <= set(theirs)
+        for p in model.parameters():
+            p.grad = None
+    assert hooks(model) == before
+
+
+@pytest.mark.parametrize("name", ["pde_plus", "pde_plus_combined"])
+def test_coverage_reaches_the_diffusion_blocks_alone(name):
+    method, model, _ = prepare(name, {})
+    (goal,) = method.objectives(model, make_batch())
+    goal.parts["coverage"].backward()
+    reached = {
+        key.partition(".")[0] for key, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())
+    }
+    assert reached == {"add_blocks"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,7 +156,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(name, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_card_is_complete_and_the_cost_is_counted(name):
     assert card(name)["Title"].endswith(".")
-    assert relative_cost(name) >= 1
+    assert relative_cost(Part(name=name)) >= 1
     json.dumps(_registry.resolved("methods", name, {}))  # what the run folder holds of it
 
 
@@ -149,6 +165,9 @@ def test_the_page_of_methods_is_current(request):
     assert page == methods_page(), "run: python -m pdeplus._cards > docs/methods.md"
 
 
-def test_labels_differ():
-    labels = [getattr(_registry.build("methods", name, {}), "label", name) for name in NAMES]
+def test_labels_differ_and_recipes_are_settings():
+    parts = recipes()
+    labels = [_registry.build("methods", part.name, part.options).label for part in parts.values()]
     assert len(set(labels)) == len(labels)
+    for name, part in parts.items():
+        assert load_config("demo", settings(name)).method == part

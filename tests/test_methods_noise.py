@@ -187,7 +187,7 @@ def test_adversarial_images_are_near_and_raise_the_loss():
     assert attacked.max() <= 1
     before, after = (only(method, net, make_batch(10)).loss.item() for method in (natural, adversarial))
     assert after > before + 0.1
-    assert (natural.label, adversarial.label) == ("EnResNet", "EnResNet+PGD")
+    assert (natural.label, adversarial.label) == ("EnResNet natural", "EnResNet")
 
 
 def test_en_resnet_trains_all_members_by_one_loss_on_their_mean():
@@ -231,7 +231,7 @@ def test_fixed_diffusion_averages_samples_and_evaluation_may_replace_their_numbe
     logits = sample_logits(net, x, 4, generator=stream())
     assert torch.allclose(method.predict(net, x, stream()), logits.mean(0).softmax(-1), atol=1e-6)
     assert torch.equal(with_samples(method, "", 0, None).predict(net, x, None), net(x).softmax(-1))
-    assert FixedDiffusion(mixture=False).label == "FixDiff w/o aug"
+    assert FixedDiffusion(mixture=False).label == "FixDiff σ=0.1 w/o aug"
     assert (PDEPlus().label, PDEPlus(mixture=False).label) == ("PDE+", "PDE+ w/o aug")
     assert overlaps_of(FixedDiffusion(), CropFlip()) == {"augmix": (), "crop_flip": ()}
 

@@ -241,7 +241,7 @@ def test_what_images_go_through_is_stated():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0.0}, "alpha=0.0 must be greater than 0"),
+        ({"alpha": 0.0}, "alpha=0.0 must be above 0 and finite"),
         ({"additive": -1.0}, "additive=-1"),
         ({"multiplicative": -1.0}, "multiplicative=-1"),
         ({"label_smoothing": 2.0}, "label_smoothing=2"),

@@ -5,13 +5,13 @@ python -m pdeplus._cards > docs/methods.md
 
 import inspect
 import re
-from collections.abc import Mapping
 
 from . import _registry
 from ._cost import training_flops
 from .config import Config, Part
 from .methods.base import Method
 from .overlap import overlaps_of
+from .recipes import recipes, settings
 from .run import Expects, build_source
 
 KEYS = ("Idea", "Formula", "Source", "Defaults", "Cost", "Published")
@@ -35,10 +35,9 @@ def card(name: str) -> dict[str, str]:
     return {"Title": title, **found}
 
 
-def relative_cost(name: str, options: Mapping[str, object] | None = None) -> float:
+def relative_cost(part: Part) -> float:
     """Operations of a training step on ResNet-18 at 32 pixels, as a multiple of ERM's."""
-    step, erm = (_flops(part) for part in (Part(name=name, options=dict(options or {})), Part(name="erm")))
-    return step / erm
+    return _flops(part) / _flops(Part(name="erm"))
 
 
 def methods_page() -> str:
@@ -52,10 +51,11 @@ def methods_page() -> str:
         "| method | in tables | what | operations × ERM | seen in training |",
         "|---|---|---|---:|---|",
     ]
-    for name in names:
-        method: Method = _registry.build("methods", name, {})
-        label, title = getattr(method, "label", name), card(name)["Title"].rstrip(".")
-        lines.append(f"| [`{name}`](#{name}) | {label} | {title} | {relative_cost(name):.2f} | {_seen(method)} |")
+    for name, part in recipes().items():
+        method: Method = _registry.build("methods", part.name, part.options)
+        label, title = getattr(method, "label", name), card(part.name)["Title"].rstrip(".")
+        shown = f"[`{name}`](#{name})" if not part.options else ", ".join(f"`{text}`" for text in settings(name))
+        lines.append(f"| {shown} | {label} | {title} | {relative_cost(part):.2f} | {_seen(method)} |")
     for name in names:
         lines += ["", f"## {name}", "", f"**{card(name)['Title']}**", ""]
         lines += [f"- *{key}*: {card(name)[key]}" for key in KEYS]
@@ -71,7 +71,7 @@ def _seen(method: Method) -> str:
 
 
 def _flops(part: Part) -> float:
-    config = Config(method=part, model=Part(name="resnet18", options={"width": 8}))
+    config = Config(method=part, model=Part(name="resnet18", options={"width": 64}))
     return training_flops(config, _registry.build("methods", part.name, part.options), EXPECTS, 1)
 
 

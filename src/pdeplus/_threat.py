@@ -51,11 +51,12 @@ class Threat:
     def against(self, subject: Subject, tests: TestSuite) -> TestSuite:
         """The clean test set and, for each size, its images changed to mislead the subject.
 
-        A subject without gradients is refused.
+        A subject without gradients is refused, and one that has noise of its own.
         """
         clean = tests.sets[0]
         x = clean.read().take(torch.arange(1)).floats()
         self._change(subject, self.epsilons[-1], x, torch.zeros(1, dtype=torch.long), [0])
+        self._check_repeatable(subject, x)
         sets = [
             TestSet(self.name(epsilon), 0, clean.read, None, partial(self._change, subject, epsilon), ROWS_AT_ONCE)
             for epsilon in self.epsilons
@@ -84,6 +85,14 @@ class Threat:
 
     def _passes(self, subject: Subject) -> int:
         return self.eot if subject.about["samples"] else 0
+
+    def _check_repeatable(self, subject: Subject, x: Tensor) -> None:
+        """Refuse a model with noise of its own: no average over it would be followed, and the record would say so."""
+        with torch.no_grad(), torch.random.fork_rng():
+            first, second = (subject.logits(x.to(subject.device), 0, None) for _ in range(2))
+        if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):
+            way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
+            raise UserError(f"the model says something else of the same images each time; {way_out}")
 
     def _rows(self, subject: Subject) -> int:
         return max(ROWS_AT_ONCE // max(self._passes(subject), 1), 1)

@@ -128,10 +128,10 @@ class ADDBlock(nn.Module):
             scale = torch.cat([scale, rest])
         if not session.passes:
             return diffuse(h, scale, session.generator, self.prior)
-        place = len(trace.means) - 1
-        if place == 0:
+        noise = torch.cat([one[len(trace.means) - 1] for one in session.passes])
+        if len(h) < len(noise):  # the first block, or one whose features have met none yet
             h, scale = (torch.cat([t] * len(session.passes)) for t in (h, scale))
-        return torch.addcmul(h, scale, torch.cat([noise[place] for noise in session.passes]))
+        return torch.addcmul(h, scale, noise)
 
     def _start_at(self, scale: float) -> None:
         """Set the last normalisation so that σ is `scale` for every input until the first update."""

@@ -1,5 +1,6 @@
 """What Noisy Feature Mixup and NoisyMix do to the features at one place of a network, as functions."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -85,8 +86,8 @@ def mixed_cross_entropy(logits: Tensor, labels: Tensor, mix: Mix, label_smoothin
 
 def check_alpha(alpha: float) -> None:
     """Refuse an α for which Beta(α, α) is no distribution."""
-    if not alpha > 0:
-        raise UserError(f"method.alpha={alpha} must be greater than 0; near 0 hardly anything is mixed")
+    if not 0 < alpha < math.inf:
+        raise UserError(f"method.alpha={alpha} must be above 0 and finite; near 0 hardly anything is mixed")
 
 
 def corruptions_in_noise(additive: float, multiplicative: float) -> tuple[str, ...]:

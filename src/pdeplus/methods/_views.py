@@ -6,12 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._errors import UserError
 from .._network import logits_of
 from ..augment._random import uniform
 from ..augment.base import Augmentor
+from ..augment.identity import Identity
 from ..data.base import Batch
 from ..functional import jensen_shannon
 from .base import Objective, accuracy
+
+
+def check_views(jsd: float, augmentor: Augmentor) -> None:
+    """Refuse consistency between views that cannot differ."""
+    if jsd and isinstance(augmentor, Identity):
+        raise UserError(f"method.jsd={jsd:g}: consistency needs views that differ: set method.augmentor=augmix")
 
 
 def clean_view(batch: Batch) -> Tensor:

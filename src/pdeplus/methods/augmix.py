@@ -25,7 +25,7 @@ from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..diffusion import predict
-from ._views import objective_on, training_views
+from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 
 
@@ -44,10 +44,11 @@ class AugMixTraining(Method):
     def __post_init__(self) -> None:
         check_range("jsd", self.jsd, 0, math.inf)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_views(self.jsd, self.augmentor)
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
-        return "AugMix+JSD" if self.jsd else "AugMix"
+        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return model

@@ -32,8 +32,6 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class AutoAug(Method):
     """Training on AutoAugment's images. The default is the policy of the small images."""
 
-    label = "AutoAug"
-
     policy: Policy = "cifar10"
     """The data set on which the 25 pairs were learnt; the PDE+ authors took "imagenet" for every data set."""
     label_smoothing: float = 0.0
@@ -42,6 +40,12 @@ class AutoAug(Method):
     def __post_init__(self) -> None:
         check_choice("method.policy", self.policy, Policy)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return (
+            "AutoAug" if self.policy == "imagenet" else f"AutoAug ({self.policy} policy)"
+        )  # the paper's is ImageNet's
 
     @property
     def augmentor(self) -> AutoAugment:

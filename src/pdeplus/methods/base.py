@@ -1,5 +1,6 @@
 """What a method is: a generator of objectives, and how its network predicts."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -65,8 +66,10 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
     """Refuse an option's value outside [low, high]."""
-    if not low <= value <= high:
-        raise UserError(f"method.{name}={value} must lie between {low:g} and {high:g}")
+    if low <= value <= high and math.isfinite(value):
+        return
+    bounds = f"lie between {low:g} and {high:g}" if math.isfinite(high) else f"be a number of {low:g} or more"
+    raise UserError(f"method.{name}={value} must {bounds}")
 
 
 def with_samples(method: Method, name: str, samples: int | None, average: str | None) -> Method:

@@ -34,8 +34,6 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class DeepAug(Method):
     """Training on DeepAugment's images among clean ones."""
 
-    label = "DeepAug"
-
     weights: str = ""
     """File of a trained image-to-image network, as `DeepAugment.trained_on(images, file)` makes; "" for a made one."""
     share: float = 0.5
@@ -51,6 +49,10 @@ class DeepAug(Method):
         check_range("label_smoothing", self.label_smoothing, 0, 1)
 
     @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        return "DeepAug" if self.weights else "DeepAug (made network)"
+
+    @property
     def overlaps(self) -> tuple[str, ...]:
         """Test corruptions that the training images go through too."""
         return DeepAugment().overlaps
@@ -60,8 +62,7 @@ class DeepAug(Method):
         return DeepAugment(weights=self.weights or made_network_file(channels), group=self.group)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        if not self.weights:
-            made_network_file(example.shape[1])  # now, so that the first step takes no longer than the others
+        self.augmentor(example.shape[1])(example)  # a wrong file is answered now, and the first step takes no longer
         return model
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:

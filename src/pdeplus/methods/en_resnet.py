@@ -72,7 +72,7 @@ class EnResNet(Method):
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
-        return "EnResNet+PGD" if self.adversarial else "EnResNet"
+        return "EnResNet" if self.adversarial else "EnResNet natural"  # the paper's row is of the first kind
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         ensemble = Ensemble([model, *(redrawn(model) for _ in range(self.members - 1))])

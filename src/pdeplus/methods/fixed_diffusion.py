@@ -5,7 +5,7 @@ Formula: after each stage h_l becomes h_l + σ · N(0, I), σ the same number ev
 or on x alone. Test: the mean over `samples` diffused passes (Algorithm 2 of PDE+).
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024, ablation.
 Defaults: σ = 0.1 (the authors' script of May 2023; the ablation goes from 0 to 2.5), after each stage, originals and
-AugMix of severity 3, width 3 and nine operations, 10 samples.
+AugMix of severity 3, width 3 and nine operations, no noise at test (0 samples), as PDE+.
 Cost: a forward and backward pass of two images for each image, of one without `mixture`, AugMix once, and the drawing
 of the noise; at test `samples` passes.
 Published: no number that we know of; its code was never released.
@@ -45,7 +45,7 @@ class FixedDiffusion(Method):
     """What makes the augmentations."""
     label_smoothing: float = 0.0
     """Of the cross-entropy."""
-    samples: int = 10
+    samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
     """What those passes average."""
@@ -57,7 +57,7 @@ class FixedDiffusion(Method):
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
-        return "FixDiff" if self.mixture else "FixDiff w/o aug"
+        return f"FixDiff σ={self.scale:g}" + " w/o aug" * (not self.mixture)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_noise(model, self._places(model), lambda name: Constant(self.scale))

@@ -33,8 +33,6 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class Gaussian(Method):
     """Training on noisy images. The defaults are the published weak recipe."""
 
-    label = "Gaussian"
-
     sigma: float = 0.05
     """Standard deviation of the noise, for images in [0, 1]: 0.05 (weak) or 0.1 (strong) as published."""
     share: float = 1.0
@@ -46,6 +44,11 @@ class Gaussian(Method):
         check_range("sigma", self.sigma, 0, math.inf)
         check_range("share", self.share, 0, 1)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        weak = (self.sigma, self.share) == (0.05, 1.0)  # the paper's row
+        return "Gaussian" if weak else f"Gaussian σ={self.sigma:g} on {100 * self.share:g} %"
 
     @property
     def noise(self) -> GaussianNoise:

@@ -10,7 +10,6 @@ Published: CIFAR-10 accuracy clean / corrupted: 95.80 / 80.40 (PDE+ paper, quote
 results); the authors' code reaches 95.8 to 96.1 clean with PreAct-ResNet-18.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -20,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from .._errors import UserError
 from .._network import logits_of
 from ..augment._mixup import Mixed, mixup
 from ..data.base import Batch
 from ..diffusion import predict
+from ._mixing import check_alpha
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 
@@ -41,8 +40,7 @@ class Mixup(Method):
     """Of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise UserError(f"method.alpha={self.alpha} must be above 0 and finite; method.name=erm mixes nothing")
+        check_alpha(self.alpha)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .._hooks import changing
-from .._network import logits_of
+from .._network import find_modules, logits_of, output_shapes
 from ..data.base import Batch
 from ..diffusion import predict
 from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
@@ -60,7 +60,8 @@ class NFM(Method):
         return corruptions_in_noise(self.additive, self.multiplicative)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        mixing_places(model, self.placement)  # a network without stages is refused before training
+        places = mixing_places(model, self.placement)[1:]  # wrong ones are refused before training
+        output_shapes(model, find_modules(model, places), example)
         return model
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:

@@ -24,14 +24,14 @@ from torch.optim import Optimizer
 
 from .._errors import UserError
 from .._hooks import changing
-from .._network import logits_of
+from .._network import find_modules, logits_of, output_shapes
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..diffusion import predict
 from ..functional import jensen_shannon
 from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
-from ._views import clean_and_augmented
+from ._views import check_views, clean_and_augmented
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 LEVELS = (1, 2, 3)
@@ -70,6 +70,7 @@ class NoisyMix(Method):
         check_range("multiplicative", self.multiplicative, 0, math.inf)
         check_range("sparsity", self.sparsity, 0, 1)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_views(self.jsd, self.augmentor)
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -77,7 +78,8 @@ class NoisyMix(Method):
         return () if self.sparsity == 1 else corruptions_in_noise(self.additive, self.multiplicative)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        mixing_places(model, self.placement)  # a network without stages is refused before training
+        places = mixing_places(model, self.placement)[1:]  # wrong ones are refused before training
+        output_shapes(model, find_modules(model, places), example)
         return model
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:

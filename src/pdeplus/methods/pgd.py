@@ -43,12 +43,12 @@ class PGD(Method):
 
     norm: Literal["linf", "l2"] = "linf"
     """Of the change of one image: its largest element, or its Euclidean length."""
-    epsilon: float = 0.0
-    """Largest change, where images span [0, 1]; 0 is the norm's published value, 1/255 (linf) or 0.1 (l2)."""
+    epsilon: float | Literal["published"] = "published"
+    """Largest change, where images span [0, 1]; published is 1/255 (linf) or 0.1 (l2)."""
     steps: int = 1
     """Steps of the attack."""
-    step_size: float = 0.0
-    """Length of a step in the norm; 0 is epsilon for one step and 2.5·epsilon/steps for more."""
+    step_size: float | Literal["by steps"] = "by steps"
+    """Length of a step in the norm; by steps: epsilon for one step and 2.5·epsilon/steps for more."""
     random_start: bool = False
     """Begin at a random change within epsilon instead of at none."""
     attack_mode: AttackMode = "train"
@@ -59,14 +59,20 @@ class PGD(Method):
     def __post_init__(self) -> None:
         check_choice("method.norm", self.norm, Norm)
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
-        check_range("epsilon", self.epsilon, 0, math.inf)
+        check_range("epsilon", self.size, 0, 1 if self.norm == "linf" else math.inf)
         check_range("steps", self.steps, 1, math.inf)
-        check_range("step_size", self.step_size, 0, math.inf)
+        check_range("step_size", 0 if self.step_size == "by steps" else self.step_size, 0, math.inf)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
-        return f"PGD_{self.norm}"
+        usual = self.epsilon == "published" and self.steps == 1
+        return f"PGD_{self.norm}" + ("" if usual else f" ε={self.size:.3g}, {self.steps} steps")
+
+    @property
+    def size(self) -> float:
+        """ε as a number."""
+        return PUBLISHED_EPSILON[self.norm] if self.epsilon == "published" else self.epsilon
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return model
@@ -89,9 +95,9 @@ class PGD(Method):
                 x,
                 labels,
                 norm=self.norm,
-                epsilon=self.epsilon or PUBLISHED_EPSILON[self.norm],
+                epsilon=self.size,
                 steps=self.steps,
-                step_size=self.step_size or None,
+                step_size=None if self.step_size == "by steps" else self.step_size,
                 random_start=self.random_start,
                 generator=generator,
             )

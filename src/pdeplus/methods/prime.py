@@ -23,7 +23,7 @@ from ..augment.base import Augmentor
 from ..augment.prime import Prime
 from ..data.base import Batch
 from ..diffusion import predict
-from ._views import objective_on, training_views
+from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 
 
@@ -42,6 +42,7 @@ class PrimeTraining(Method):
     def __post_init__(self) -> None:
         check_range("jsd", self.jsd, 0, math.inf)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_views(self.jsd, self.augmentor)
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]

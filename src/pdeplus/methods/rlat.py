@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import UserError, check_choice
+from .._errors import check_choice
 from .._hooks import INPUT, changing
 from .._network import find_modules, output_shapes
 from ..attacks import steepest
@@ -34,7 +34,7 @@ from ..augment.identity import Identity
 from ..data.base import Batch
 from ..diffusion import predict
 from ._features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
-from ._views import objective_on, training_views
+from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 
 
@@ -45,8 +45,8 @@ class RLAT(Method):
 
     overlaps: ClassVar[tuple[str, ...]] = ()  # its own part: no corruption follows the network's gradient
 
-    epsilon: float = 0.08
-    """Length of the image's change, which the features' radii follow; images span [0, 1]. With AugMix 0.05."""
+    epsilon: float | Literal["published"] = "published"
+    """Length of the image's change, which the features' radii follow; published is 0.08, and 0.05 with views."""
     placement: Literal["stage"] | tuple[str, ...] = "stage"
     """Changed besides the input: the outputs of the stem and the stages, or of the named modules, in their order."""
     augmentor: Augmentor = Identity()
@@ -60,13 +60,17 @@ class RLAT(Method):
 
     def __post_init__(self) -> None:
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
-        check_range("epsilon", self.epsilon, 0, math.inf)
+        check_range("epsilon", self.size, 0, math.inf)
         check_range("jsd", self.jsd, 0, math.inf)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
-        if self.jsd and isinstance(self.augmentor, Identity):
-            raise UserError(
-                f"method.jsd={self.jsd:g}: consistency needs views that differ: set method.augmentor=augmix"
-            )
+        check_views(self.jsd, self.augmentor)
+
+    @property
+    def size(self) -> float:
+        """ε as a number."""
+        if self.epsilon != "published":
+            return self.epsilon
+        return 0.08 if isinstance(self.augmentor, Identity) else 0.05
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
@@ -96,7 +100,7 @@ class RLAT(Method):
         places = [INPUT, *self._places(model)]
         with in_attack_mode(model, self.attack_mode):
             gradients = loss_gradients(model, places, x, labels)
-        radius = radii({place: g[0].numel() for place, g in gradients.items()}, self.epsilon)
+        radius = radii({place: g[0].numel() for place, g in gradients.items()}, self.size)
         return {place: radius[place] * steepest(g, "l2") for place, g in gradients.items()}
 
     def _places(self, model: nn.Module) -> Sequence[str]:

@@ -34,8 +34,6 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class RSE(Method):
     """Random self-ensemble. Every pass of a training step, and every sample at test, draws its own noise."""
 
-    label = "RSE"
-
     first: float = 0.2
     """Standard deviation of the noise before the first convolution, where images span [0, 1]."""
     inner: float = 0.1
@@ -52,6 +50,11 @@ class RSE(Method):
         check_range("inner", self.inner, 0, math.inf)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
         check_range("samples", self.samples, 0, math.inf)
+
+    @property
+    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+        fixed = self.first == self.inner == 0.1  # the paper's row
+        return "RSE" if fixed else f"RSE {self.first:g}/{self.inner:g}"
 
     @property
     def overlaps(self) -> tuple[str, ...]:

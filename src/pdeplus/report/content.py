@@ -185,7 +185,16 @@ def _cost_columns(lines: Sequence[Line]) -> list[Column]:
     columns = list[Column]()
     for title, (unit, get) in COSTS.items():
         columns.append((title, [_cost((get(r) for r in _one_each(line)), unit) for line in lines]))
+    ratios = [_training_ratio(line) for line in lines]
+    columns += [("training × baseline", ratios)] if any(ratio != MISSING for ratio in ratios) else []
     return [*columns, ("ms/image", [_cost([line.scores["ms"].mean], 1) for line in lines])]
+
+
+def _training_ratio(line: Line) -> str:
+    """Operations of training over the baseline's."""
+    base = line.baseline.any.train_flops if line.baseline is not None else None
+    mine = line.series.any.train_flops
+    return f"{mine / base:.2f}" if mine and base else MISSING
 
 
 def _cost_notes(lines: Sequence[Line]) -> list[str]:
