@@ -71,6 +71,15 @@ def test_example_train_on_your_images(tmp_path):
     assert float(shown.split()[2]) > 0.5
 
 
+def test_example_compare_methods(tmp_path):
+    tiny = ["--epochs", "1", "--limit", "5", "--methods", "mixup", "erm", "train.limit=60", "data.size=8"]
+    command = [sys.executable, str(ROOT / "examples" / "compare_methods.py"), *tiny]
+    shown = run(command, tmp_path)
+    assert [line.split()[0] for line in shown.splitlines()[:2]] == ["erm", "mixup"]
+    assert "1.00 × the first's" in shown
+    assert (tmp_path / "comparison" / "report.html").is_file()
+
+
 def test_example_write_a_method(tmp_path):
     words = ["train", "demo", "method.name=examples.write_a_method", "method.noise=0.2", *SMALLER, "train.epochs=1"]
     run([sys.executable, "-m", "pdeplus", *words, "--out", str(tmp_path / "run")], ROOT)

@@ -6,6 +6,7 @@ from . import _registry
 from .config import presets
 from .corruptions._frost import describe_frost
 from .corruptions.suite import SUITE
+from .recipes import VARIANTS, recipes, settings
 
 
 def describe_family(family: str) -> str:
@@ -18,7 +19,17 @@ def describe_family(family: str) -> str:
         options = _registry.resolved(family, name, {})
         shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
         blocks.append("\n".join([f"{name}: {about}", *shown]))
-    return "\n".join(blocks)
+    return "\n".join(blocks + _recipes() if family == "methods" else blocks)
+
+
+def _recipes() -> list[str]:
+    """Variants with a row of their own, as settings."""
+    lines = ["", "with other options they are rows of their own:"]
+    for name in VARIANTS:
+        part = recipes()[name]
+        label = _registry.build("methods", part.name, part.options).label
+        lines.append(f"    {label:<24} {' '.join(settings(name))}")
+    return lines
 
 
 def describe_corruptions() -> str:
