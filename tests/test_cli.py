@@ -70,7 +70,7 @@ def test_default_folder_is_named_after_the_run(tmp_path):
         (["train", "demo", "model.name=plain_cnn", "model.width=2", "data.size=4"], ["4×4", "8×8"]),
         (["train", "demo", "train.batch_size=1", "model.width=2"], ["train.batch_size=1", "2 or more"]),
         (["train", "demo", "data.size=0"], ["data.size=0", "at least 1"]),
-        (["train", "demo", "method.samples=-1"], ["method.samples=-1", "between 0"]),
+        (["train", "demo", "method.samples=-1"], ["method.samples=-1", "0 or more"]),
         (["train", "demo", "method.label_smoothing=2"], ["method.label_smoothing=2.0", "between 0 and 1"]),
         (["train", "demo", "method.initial_scale=-1", "model.width=2"], ["initial_scale=-1.0", "above"]),
         (["train"], ["PRESET", "--resume"]),
