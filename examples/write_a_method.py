@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from pdeplus.data.base import Batch
-from pdeplus.diffusion import predict
 from pdeplus.functional import diffuse
 from pdeplus.methods.base import BuildOptimizer, Method, Objective, accuracy
+from pdeplus.prediction import predict
 
 
 @final

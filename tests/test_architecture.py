@@ -11,6 +11,7 @@ SOURCE = Path(pp.__file__).parent
 LAYERS = [
     "functional",
     "diffusion",
+    "prediction",
     "batch_norm",
     "noise_layers",
     "attacks",

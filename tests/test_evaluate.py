@@ -20,8 +20,8 @@ from pdeplus._fast import fast_copy
 from pdeplus._seeds import generator_for
 from pdeplus.data.base import split
 from pdeplus.data.digits import Digits
-from pdeplus.diffusion import sample_logits
 from pdeplus.metrics import fit_temperature
+from pdeplus.prediction import sample_logits
 from pdeplus.records import Record, read_records
 from pdeplus.run import Run
 

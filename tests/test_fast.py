@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import pdeplus as pp
 from pdeplus import _registry
 from pdeplus._fast import fast_copy
-from pdeplus.diffusion import sample_logits
+from pdeplus.prediction import sample_logits
 
 NETWORKS = {
     "resnet18": {"width": 8},

@@ -11,7 +11,7 @@ from pdeplus._errors import UserError
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.data.base import Batch
-from pdeplus.diffusion import add_blocks_of, sample_logits
+from pdeplus.diffusion import add_blocks_of
 from pdeplus.methods.base import with_samples
 from pdeplus.methods.en_resnet import EnResNet
 from pdeplus.methods.erm import ERM
@@ -21,6 +21,7 @@ from pdeplus.methods.rse import RSE
 from pdeplus.models._ensemble import Ensemble, redrawn
 from pdeplus.models.resnet18 import build
 from pdeplus.overlap import overlaps_of
+from pdeplus.prediction import sample_logits
 
 MODELS = {"resnet18": {}, "preact_resnet18": {}, "plain_cnn": {}, "wide_resnet": {"depth": 10, "widen": 1}}
 

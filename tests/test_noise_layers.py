@@ -10,9 +10,10 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._errors import UserError
 from pdeplus._fast import fast_copy
-from pdeplus.diffusion import ADDBlock, sample_logits
+from pdeplus.diffusion import ADDBlock
 from pdeplus.models._ensemble import Ensemble
 from pdeplus.noise_layers import Constant, Relative, add_noise, convolutions
+from pdeplus.prediction import sample_logits
 from pdeplus.use import plain
 
 

@@ -11,9 +11,9 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._errors import UserError
 from pdeplus.batch_norm import split_batch_norm
-from pdeplus.diffusion import sample_logits
+from pdeplus.prediction import sample_logits
 
-engine = sys.modules["pdeplus.diffusion"]  # the function of that name hides the module
+engine = sys.modules["pdeplus.prediction"]
 
 
 def stream() -> torch.Generator:

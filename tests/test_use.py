@@ -16,7 +16,8 @@ from pdeplus._errors import UserError
 from pdeplus._seeds import generator_for
 from pdeplus.batch_norm import SplitBatchNorm, split_batch_norm
 from pdeplus.data._pictures import fit_square, read_picture
-from pdeplus.diffusion import ADDBlock, diffusion, sample_logits
+from pdeplus.diffusion import ADDBlock, diffusion
+from pdeplus.prediction import sample_logits
 from pdeplus.run import Run
 from pdeplus.use import plain, predict_pictures
 

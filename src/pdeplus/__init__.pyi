@@ -9,8 +9,8 @@ from .corruptions.suite import corrupt as corrupt
 from .diffusion import Trace as Trace
 from .diffusion import add_diffusion as add_diffusion
 from .diffusion import diffusion as diffusion
-from .diffusion import predict as predict
 from .evaluate import evaluate as evaluate
+from .prediction import predict as predict
 from .records import Record as Record
 from .records import read_records as read_records
 from .report import report as report

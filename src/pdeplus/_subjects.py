@@ -21,9 +21,10 @@ from ._seeds import generator_for
 from .attacks import expected_logits
 from .config import Config, to_tables
 from .data.base import Images, split
-from .diffusion import ADDBlock, Average, predict
+from .diffusion import ADDBlock
 from .methods.base import with_samples
 from .overlap import overlaps_of
+from .prediction import Average, predict
 from .run import Run, build_method, build_source
 
 Outputs = Literal["logits", "probabilities"]

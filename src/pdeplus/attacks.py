@@ -34,7 +34,8 @@ from ._network import evaluating, logits_of
 from ._sanity import Check as Check
 from ._sanity import Sanity as Sanity
 from ._sanity import sanity as sanity
-from .diffusion import Average, diffusion, no_diffusion
+from .diffusion import diffusion, no_diffusion
+from .prediction import Average
 
 
 def pgd(

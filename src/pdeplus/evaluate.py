@@ -13,7 +13,7 @@ from ._subjects import Outputs, Subject, subject_of_model, subject_of_run
 from ._threat import Threat, threat_of
 from .attacks import Attack
 from .corruptions.base import SEVERITIES
-from .diffusion import Average
+from .prediction import Average
 from .records import CLEAN, Record, Selection, append_records
 from .run import Run, build_source
 from .suites import TestSuite, Wanted, as_source, build_suite

@@ -16,8 +16,9 @@ from ._network import evaluating, logits_of
 from ._seeds import generator_for
 from .batch_norm import SplitBatchNorm
 from .data._pictures import fit_square, picture_files, read_picture
-from .diffusion import CHILD, ADDBlock, ADDBlocks, no_diffusion, sample_logits
+from .diffusion import CHILD, ADDBlock, ADDBlocks, no_diffusion
 from .methods.base import with_samples
+from .prediction import sample_logits
 from .run import Expects, Run, Selection, build_method
 
 BATCH = 64

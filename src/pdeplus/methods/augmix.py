@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -22,7 +22,7 @@ from .._errors import check_choice
 from ..augment._policies import Policy
 from ..augment.auto_augment import AutoAugment
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import augmented_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

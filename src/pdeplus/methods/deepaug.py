@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from ..augment.deep_augment import DeepAugment
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._made_network import made_network_file
 from ._views import objective_on, partly_augmented_view
 from .base import BuildOptimizer, Method, Objective, check_range

@@ -28,10 +28,11 @@ from .._errors import UserError
 from .._network import logits_of
 from ..attacks import pgd
 from ..data.base import Batch
-from ..diffusion import Average, diffusion, predict
+from ..diffusion import diffusion
 from ..models._ensemble import Ensemble, redrawn
 from ..models.base import block_names
 from ..noise_layers import Relative, add_noise
+from ..prediction import Average, predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -23,9 +23,10 @@ from torch.optim import Optimizer
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ..diffusion import Average, diffusion, predict
+from ..diffusion import diffusion
 from ..models.base import block_names, stage_names
 from ..noise_layers import Constant, add_noise
+from ..prediction import Average, predict
 from ._views import clean_and_augmented, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from ..augment.gaussian_noise import GaussianNoise
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import augmented_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from .._network import logits_of
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from .._network import logits_of
 from ..augment._mixup import Mixed, mixup
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._mixing import check_alpha
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from .._hooks import changing
 from .._network import find_modules, logits_of, output_shapes
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
 from ._views import clean_view
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range

@@ -28,8 +28,8 @@ from .._network import find_modules, logits_of, output_shapes
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ..diffusion import predict
 from ..functional import jensen_shannon
+from ..prediction import predict
 from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
 from ._views import check_views, clean_and_augmented
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range

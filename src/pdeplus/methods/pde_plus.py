@@ -28,9 +28,10 @@ from .._network import logits_of
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ..diffusion import Average, Block, Head, Trace, add_blocks_of, add_diffusion, diffusion, predict
+from ..diffusion import Block, Head, Trace, add_blocks_of, add_diffusion, diffusion
 from ..functional import Prior, coverage_nll
 from ..models.base import block_names, stage_names
+from ..prediction import Average, predict
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 LEAST_VARIANCE = 1e-6

@@ -32,8 +32,9 @@ from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..augment.prime import Prime
 from ..data.base import Batch
-from ..diffusion import Average, Block, Trace, diffusion, no_diffusion
+from ..diffusion import Block, Trace, diffusion, no_diffusion
 from ..functional import jensen_shannon
+from ..prediction import Average
 from ._features import adding
 from ._views import check_views, clean_view
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range

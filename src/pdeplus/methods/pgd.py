@@ -26,7 +26,7 @@ from .._errors import check_choice
 from .._network import logits_of
 from ..attacks import Norm, pgd
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._features import AttackMode, in_attack_mode
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range

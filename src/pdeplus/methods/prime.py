@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -32,7 +32,7 @@ from ..attacks import steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..data.base import Batch
-from ..diffusion import predict
+from ..prediction import predict
 from ._features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
 from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range

@@ -23,8 +23,9 @@ from torch.optim import Optimizer
 
 from .._errors import UserError
 from ..data.base import Batch
-from ..diffusion import Average, diffusion, predict
+from ..diffusion import diffusion
 from ..noise_layers import Constant, add_noise, convolutions
+from ..prediction import Average, predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 
