@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .._checkpoint import make_folder, write_file
 from .book import Book
-from .specs import resolve
+from .specs import Spec, resolve
 from .themes import LIGHT
 
 PNG_SCALE = 2
@@ -13,8 +13,6 @@ TITLE = {"fontSize": 12, "anchor": "start"}
 
 def write_files(book: Book, folder: Path) -> None:
     """Every table as Markdown, CSV and LaTeX, every figure as PNG, SVG and PDF, with what the page shows at first."""
-    import vl_convert
-
     make_folder(folder)
     for chapter in book.chapters:
         for name, table in chapter.tables.items():
@@ -25,8 +23,15 @@ def write_files(book: Book, folder: Path) -> None:
     first = {menu.name: menu.first for menu in menus}
     for figure in book.figures:
         shown = [first[menu][0] for part in (figure.one, figure.minus) for menu in part.values()]
-        spec = resolve(figure, menus) | {"title": {"text": figure.caption, "subtitle": " − ".join(shown)} | TITLE}
-        svg = vl_convert.vegalite_to_svg(spec, config=LIGHT | {"background": "white"}, allowed_base_urls=[])
-        write_file(folder / f"{figure.name}.svg", svg.encode())
-        write_file(folder / f"{figure.name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
-        write_file(folder / f"{figure.name}.pdf", vl_convert.svg_to_pdf(svg))
+        title = {"text": figure.caption, "subtitle": " − ".join(shown)}
+        write_figure(resolve(figure, menus) | {"title": title | TITLE}, folder, figure.name)
+
+
+def write_figure(spec: Spec, folder: Path, name: str) -> None:
+    """One figure as PNG, SVG and PDF, on white ground; `spec` holds its rows and its title. No display is needed."""
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(spec, config=LIGHT | {"background": "white"}, allowed_base_urls=[])
+    write_file(folder / f"{name}.svg", svg.encode())
+    write_file(folder / f"{name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+    write_file(folder / f"{name}.pdf", vl_convert.svg_to_pdf(svg))

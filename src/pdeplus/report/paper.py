@@ -4,6 +4,7 @@ import csv
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from typing import Literal
 
 from .groups import Group, Line
 
@@ -14,7 +15,7 @@ _PACS = {"photo", "art_painting", "cartoon", "sketch"}
 
 def paper_columns(group: Group) -> list[tuple[str, list[str]]]:
     """Title and cells of each column that has a value for some line; none where the paper has not this data set."""
-    known = _numbers().get(_paper_name(group), {})
+    known = paper_numbers("paper", _paper_name(group))
     rows = [known.get(_label(line), {}) for line in group.lines]
     shown = SHOWN | ({"corrupted": "foreign domains"} if group.suite == "domains" else {})
     columns = [(title, [row.get(name, "") for row in rows]) for name, title in shown.items()]
@@ -34,9 +35,18 @@ def _label(line: Line) -> str:
     return line.series.label.partition(" #")[0]
 
 
+PaperFile = Literal["paper", "paper_domains", "paper_corruptions", "paper_severity"]
+"""Table 1 (with PACS' means and rmCE), Table 2, Table 3, and the authors' published accuracies at each severity."""
+
+
+def paper_numbers(file: PaperFile, data: str) -> dict[str, Mapping[str, str]]:
+    """The paper's rows about a data set (of `paper_domains`: a source domain), by method; empty where it has none."""
+    return _read(file).get(data, {})
+
+
 @cache
-def _numbers() -> dict[str, dict[str, Mapping[str, str]]]:
-    text = (resources.files("pdeplus.report") / "paper.csv").read_text("utf-8")
+def _read(file: PaperFile) -> dict[str, dict[str, Mapping[str, str]]]:
+    text = (resources.files("pdeplus.report") / f"{file}.csv").read_text("utf-8")
     found = dict[str, dict[str, Mapping[str, str]]]()
     for row in csv.DictReader(text.splitlines()):
         found.setdefault(row["data"], {})[row["method"]] = row
