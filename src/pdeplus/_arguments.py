@@ -32,7 +32,20 @@ def build_parser(fail: Fail) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pdeplus {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for define in (_demo, _train, _evaluate, _report, _predict, _export, _corrupt, _data, _list):
+    for define in (
+        _demo,
+        _train,
+        _evaluate,
+        _report,
+        _analyse,
+        _reproduce,
+        _theory,
+        _predict,
+        _export,
+        _corrupt,
+        _data,
+        _list,
+    ):
         define(commands)
     return parser
 
@@ -117,6 +130,41 @@ def _report(commands: Any) -> None:
     report.add_argument("--baseline", default="ERM", metavar="NAME", help="what mCE compares with (default: ERM)")
     report.add_argument("--files", metavar="DIR", help="also Markdown, CSV, LaTeX tables; PNG, PDF, SVG figures")
     report.add_argument("--title", default="Robustness report", help="of the page")
+
+
+def _analyse(commands: Any) -> None:
+    about = "why a trained network does what it does: coverage, diffusion scale, curves, smoothness, as figures"
+    example = "pdeplus analyse runs/erm runs/pde --out analysis"
+    analyse = _command(commands, "analyse", about, example)
+    analyse.add_argument("runs", nargs="+", metavar="RUN", help="run folder; with train.keep_every=1 for coverage")
+    analyse.add_argument("--out", default="analysis", metavar="DIR", help="folder for figures and tables")
+    analyse.add_argument("--images", type=int, default=256, metavar="N", help="held-out images (default: 256)")
+    analyse.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default: 0)")
+
+
+def _reproduce(commands: Any) -> None:
+    about = "a table or figure of the paper, from training to the paper's value beside ours; finished cells are kept"
+    example = (
+        "pdeplus list experiments\n"
+        "  pdeplus reproduce table1_cifar10 --scale small --dry-run\n"
+        "  pdeplus reproduce table2_pacs --scale small data.root=DIR"
+    )
+    reproduce = _command(commands, "reproduce", about, example)
+    reproduce.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
+    reproduce.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every cell")
+    scales = "the paper's own, what two CPU cores do in an hour or two (default), or seconds"
+    reproduce.add_argument("--scale", choices=("full", "small", "smoke"), default="small", help=scales)
+    reproduce.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the scale's)")
+    reproduce.add_argument("--out", default="reproduced", metavar="DIR", help="(default: reproduced)")
+    reproduce.add_argument("--dry-run", action="store_true", help="only say which cells, how many hours, how much disk")
+
+
+def _theory(commands: Any) -> None:
+    about = "the theory made visible: solver against Monte Carlo against closed forms, the theorems, figures, a page"
+    theory = _command(commands, "theory", about, "pdeplus theory --out theory")
+    theory.add_argument("--out", default="theory", metavar="DIR", help="folder for all of it (default: theory)")
+    theory.add_argument("--quick", action="store_true", help="coarse and in seconds")
+    theory.add_argument("--seed", type=int, default=0, metavar="N", help="of points and paths (default: 0)")
 
 
 def _predict(commands: Any) -> None:

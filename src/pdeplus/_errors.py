@@ -11,6 +11,13 @@ class RunFailed(RuntimeError):
     """A run that could not go on (exit code 1); the message says where it stopped and what to try."""
 
 
+class Stopped(BaseException):
+    """The system asked the work to stop (exit code 0); what is done is saved, and the message says how to go on.
+
+    Not an `Exception`: like Ctrl-C it is not for a cell or a test set to survive.
+    """
+
+
 def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuse a value that is not among those of a Literal."""
     if value not in get_args(choices):

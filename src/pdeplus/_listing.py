@@ -41,10 +41,16 @@ def describe_corruptions() -> str:
     return "\n".join([*lines, f"frost: {describe_frost()}"])
 
 
-def describe_presets() -> str:
-    """Name and purpose of every preset."""
-    width = max(map(len, presets()))
-    return "\n".join(f"{name:<{width}}  {about}" for name, about in presets().items())
+def describe_experiments() -> str:
+    """Name and purpose of every experiment and of every preset."""
+    from .reproduce.experiment import experiments
+
+    blocks = {"pdeplus reproduce EXPERIMENT": experiments(), "pdeplus train PRESET": presets()}
+    width = max(len(name) for block in blocks.values() for name in block)
+    lines = list[str]()
+    for command, block in blocks.items():
+        lines += [f"{command}:", *(f"  {name:<{width}}  {about}" for name, about in block.items())]
+    return "\n".join(lines)
 
 
 def _as_toml(value: object) -> str:

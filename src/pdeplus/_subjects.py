@@ -183,7 +183,16 @@ def config_hash(config: Config) -> str:
     tables = to_tables(replace(config, name="", seed=0))
     if config.data.name != "image_folder":  # whose root is the data set
         tables["data"].pop("root", None)
-    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _alike(node: Any) -> Any:
+    """Every whole number as a float: 3 and 3.0 are the same setting, whichever a file or a default has."""
+    if isinstance(node, dict):
+        return {key: _alike(value) for key, value in cast(dict[str, Any], node).items()}
+    if isinstance(node, list | tuple):
+        return [_alike(value) for value in cast(list[Any], node)]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
 def hash_of(weights: Mapping[str, Tensor]) -> str:

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ._arguments import build_parser
-from ._errors import RunFailed, UserError
+from ._errors import RunFailed, Stopped, UserError
+from ._signals import stopping
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if rest:  # KEY=VALUE behind an option, where argparse does not look for it
         options.overrides.extend(rest)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), stopping():
             warnings.showwarning = _warn
             COMMANDS[options.command](options)
     except UserError as error:
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave(1, str(error))
     except KeyboardInterrupt:
         _leave(130, "interrupted; the same command goes on where it stopped (training: pdeplus train --resume DIR)")
+    except Stopped as error:
+        _leave(0, f"{error}; the same command goes on where it stopped (training: pdeplus train --resume DIR)")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     sys.exit(0)
@@ -82,6 +85,36 @@ def _report(options: argparse.Namespace) -> None:
     from .report.page import report
 
     print(report(options.runs, options.out, **_only(options, "baseline", "files", "title")))
+
+
+def _analyse(options: argparse.Namespace) -> None:
+    from .analysis import analyse
+    from .run import Run
+
+    runs = [Run.load(path) for path in options.runs]
+    print(analyse(runs, options.out, **_only(options, "images", "seed")))
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from .reproduce.matrix import prepare, reproduce
+
+    chosen = (options.experiment, options.scale, options.seeds, options.overrides)
+    if options.dry_run:
+        from .reproduce.estimate import estimate, format_estimates
+
+        print(format_estimates(estimate(prepare(*chosen)[2], Path(options.out) / options.scale / "runs")))
+        return
+    folder = reproduce(options.experiment, **_only(options, "scale", "seeds", "out", "overrides"))
+    print((folder / "result.md").read_text("utf-8"))
+    print(folder)
+
+
+def _theory(options: argparse.Namespace) -> None:
+    from .theory import run_theory
+
+    print(run_theory(options.out, **_only(options, "quick", "seed")))
 
 
 def _data(options: argparse.Namespace) -> None:
@@ -137,9 +170,9 @@ def _only(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from ._listing import describe_corruptions, describe_family, describe_presets
+    from ._listing import describe_corruptions, describe_experiments, describe_family
 
-    special = {"experiments": describe_presets, "corruptions": describe_corruptions}
+    special = {"experiments": describe_experiments, "corruptions": describe_corruptions}
     print(special[options.family]() if options.family in special else describe_family(options.family))
 
 
@@ -148,6 +181,9 @@ COMMANDS = {
     "train": _train,
     "evaluate": _evaluate,
     "report": _report,
+    "analyse": _analyse,
+    "reproduce": _reproduce,
+    "theory": _theory,
     "predict": _predict,
     "export": _export,
     "corrupt": _corrupt,

@@ -99,7 +99,7 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def presets() -> dict[str, str]:
     """The packaged presets and what each is for (the first comment of its file)."""
-    folder = resources.files("pdeplus") / "experiments"
+    folder = resources.files("pdeplus") / "presets"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
     return {f.name.removesuffix(".toml"): f.read_text("utf-8").partition("\n")[0].lstrip("# ") for f in files}
 
@@ -156,7 +156,7 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     else:
         if str(preset) not in presets():
             raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
-        text, name = (resources.files("pdeplus") / "experiments" / f"{preset}.toml").read_text("utf-8"), str(preset)
+        text, name = (resources.files("pdeplus") / "presets" / f"{preset}.toml").read_text("utf-8"), str(preset)
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

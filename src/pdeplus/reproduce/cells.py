@@ -1,0 +1,124 @@
+"""Cells: one run of an experiment each, trained and tested into a folder that other experiments share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from .._errors import RunFailed, UserError
+from .._measure import Watch as Count
+from .._registry import unknown
+from .._subjects import config_hash
+from ..config import Config, load_config
+from ..evaluate import evaluate
+from ..recipes import recipes, settings
+from ..records import Record
+from ..run import Run, build_method, build_source, resume, train
+from ..trainer import Watch
+from .augmented import AugmentedTests
+from .experiment import Experiment, Row, Scale, Tests
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A run to be trained and what it is tested on."""
+
+    name: str
+    label: str
+    """What tables call it: its row."""
+    paper: str
+    """The paper's name of the row."""
+    about: str
+    place: Mapping[str, str]
+    """The varied settings and their values."""
+    config: Config
+    tests: Tests
+    limit: int
+    samples: tuple[int, ...] = ()
+    """Noisy passes to test with; empty for what the method does."""
+    augmentations: tuple[str, ...] = ()
+    """What test images are changed by, where tests are "augmented"."""
+
+    @property
+    def folder(self) -> str:
+        """The name of its run folder: equal for cells of any experiment that train the same."""
+        config = self.config
+        return f"{config.data.name}-{config.method.name}-{config_hash(config)[:8]}-seed{config.seed}"
+
+
+def plan(experiment: Experiment, scale: Scale, overrides: Sequence[str] = ()) -> list[Cell]:
+    """All cells, the baseline's first; their settings are checked, so that a mistake is answered before any training.
+
+    Seeds are 0, 1, …; `overrides` go over everything, for every cell.
+    """
+    cells = [
+        _cell(experiment, scale, row, place, seed, overrides)
+        for seed in range(scale.seeds)
+        for place in experiment.places(scale)
+        for row in experiment.rows
+    ]
+    return sorted(cells, key=lambda cell: cell.label != "ERM")  # what the others' mCE needs
+
+
+def _cell(
+    experiment: Experiment, scale: Scale, row: Row, place: Mapping[str, str], seed: int, overrides: Sequence[str]
+) -> Cell:
+    if row.recipe and row.recipe not in recipes():
+        raise unknown(f"experiment {experiment.name}: recipe {row.recipe!r}", row.recipe, list(recipes()))
+    varied = [f"{key}={value}" for key, value in place.items()]
+    chosen = [*experiment.set, *(settings(row.recipe) if row.recipe else ()), *row.set]
+    config = load_config(
+        row.preset or experiment.preset, [*chosen, *scale.set, *varied, *overrides, f"name={row.name}", f"seed={seed}"]
+    )
+    label = row.label or str(getattr(build_method(config), "label", row.name))
+    options = {**experiment.options, **scale.options}
+    return Cell(
+        name="-".join([row.name, *place.values()]),
+        label=label,
+        paper=row.paper or label,
+        about=row.about,
+        place=place,
+        config=config,
+        tests=experiment.tests,
+        limit=scale.limit,
+        samples=row.samples,
+        augmentations=tuple(options.get("augmentations", ())) if experiment.tests == "augmented" else (),
+    )
+
+
+def run_cell(
+    cell: Cell, runs: Path, watch: Watch | None = None, count: Count | None = None
+) -> tuple[Run, list[Record]]:
+    """Train and test a cell: its run and its records; what is done already is kept, what was interrupted goes on.
+
+    A folder that holds another run is refused.
+    """
+    folder = runs / cell.folder
+    if (folder / "config.toml").exists():
+        if config_hash(Run.load(folder).config) != config_hash(cell.config):
+            raise UserError(f"{folder} holds a run with other settings; move it away")
+        run = resume(folder, watch=watch)
+    else:
+        run = train(cell.config, folder, watch=watch)
+    if not run.finished:
+        raise RunFailed(f"{folder} did not finish")
+    return run, _records(cell, run, count)
+
+
+def _records(cell: Cell, run: Run, count: Count | None) -> list[Record]:
+    """None where nothing is tested."""
+    if cell.tests == "none":
+        return []
+    given: dict[str, Any] = {"suite": cell.tests, "limit": cell.limit}
+    if cell.tests == "augmented":
+        source = AugmentedTests(build_source(cell.config), cell.config.data.name, cell.augmentations, cell.limit)
+        given = {"suite": "domains", "data": source}
+    test = partial(evaluate, run, name=cell.label, watch=count, **given)
+    return [record for samples in cell.samples or (None,) for record in test(samples=samples)]
+
+
+def is_trained(cell: Cell, runs: Path) -> bool:
+    """Whether its run is finished; its tests may lack."""
+    return Run(runs / cell.folder).finished

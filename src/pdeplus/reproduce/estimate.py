@@ -1,0 +1,118 @@
+"""What an experiment would take: each cell's hours and disk, from one small step on this machine."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, final
+
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from .._engine import Engine
+from .._errors import UserError
+from .._seeds import generator_for
+from .._subjects import config_hash
+from ..config import Config
+from ..data.base import Batch, split
+from ..methods.base import Method
+from ..run import build_method, build_network, build_source, expects_of
+from ..trainer import train_step
+from .cells import Cell, is_trained
+
+TRIAL = 32
+"""Images of the step that is timed, at most."""
+TEST_SETS = {"corruptions": 76, "domains": 4, "augmented": 6, "none": 0}
+COPIES = 6
+"""Of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Of one cell."""
+
+    cell: Cell
+    state: Literal["done", "to do", "unknown"]
+    hours: float = 0.0
+    gigabytes: float = 0.0
+    reason: str = ""
+    """Why nothing is known."""
+
+
+def estimate(cells: Sequence[Cell], runs: Path) -> list[Estimate]:
+    """Hours and disk of each cell that is not done; seeds of one configuration are timed once.
+
+    Hours are for this machine, from a training step and a prediction of up to 32 images; what overlaps is not known.
+    """
+    timed = dict[str, Estimate]()
+    found = list[Estimate]()
+    for cell in cells:
+        if is_trained(cell, runs):
+            found.append(Estimate(cell=cell, state="done"))
+            continue
+        key = config_hash(cell.config)
+        if key not in timed:
+            timed[key] = _measure(cell)
+        found.append(replace(timed[key], cell=cell))
+    return found
+
+
+def format_estimates(estimates: Sequence[Estimate]) -> str:
+    """A line for each cell, the sums, and what stands in the way of an estimate."""
+    width = max((len(one.cell.name) for one in estimates), default=4)
+    lines = [f"{'cell':<{width}}  seed  {'hours':>9}  {'GB':>7}  state"]
+    for one in estimates:
+        numbers = [" " * 8 + "?", "      ?"] if one.reason else [_hours(one.hours), f"{one.gigabytes:7.3f}"]
+        lines.append(f"{one.cell.name:<{width}}  {one.cell.config.seed:>4}  {'  '.join(numbers)}  {one.state}")
+    hours, disk = sum(one.hours for one in estimates), sum(one.gigabytes for one in estimates)
+    still = sum(one.state != "done" for one in estimates)
+    unknown = sum(one.state == "unknown" for one in estimates)
+    but = f" without the {unknown} unknown" if unknown else ""
+    total = f"{_hours(hours).strip()} hours on this machine, {disk:.2f} GB{but}"
+    lines.append(f"{still} of {len(estimates)} cells to do: {total}")
+    return "\n".join([*lines, *dict.fromkeys(one.reason for one in estimates if one.reason)])
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:9.3f}" if hours < 1 else f"{hours:9.1f}"
+
+
+def _measure(cell: Cell) -> Estimate:
+    config = cell.config
+    try:
+        source = build_source(config)
+        parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=0)
+        expects = expects_of(source, parts.train)
+        tests = cell.limit or max(len(images) for images in source.test().values())
+        method = build_method(config)
+        net = build_network(config, method, expects)
+    except (UserError, OSError) as error:
+        return Estimate(cell=cell, state="unknown", reason=str(error))
+    per_image, per_test = _seconds(config, method, net, expects.shape, len(expects.classes))
+    learn = per_image * len(parts.train) * config.train.epochs
+    test = per_test * tests * TEST_SETS[cell.tests] * max(1, len(cell.samples))
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
+    kept = config.train.epochs // config.train.keep_every if config.train.keep_every else 0
+    return Estimate(cell=cell, state="to do", hours=(learn + test) / 3600, gigabytes=weights * (COPIES + kept) / 1e9)
+
+
+def _seconds(
+    config: Config, method: Method, net: nn.Module, shape: tuple[int, int, int], classes: int
+) -> tuple[float, float]:
+    """Of learning from an image, and of predicting one."""
+    size = min(config.train.batch_size, TRIAL)
+    stream = generator_for(0, "estimate")
+    images = torch.rand(size, *shape, generator=stream)
+    batch = Batch(images, torch.arange(size) % classes, lambda x, generator: x, stream)
+    optimizers = method.optimizers(net.train(), lambda parameters: SGD(parameters, 0.0))
+    with torch.random.fork_rng():
+        train_step(net, method, batch, optimizers, Engine(config.train.precision))  # the first also allocates
+        begun = time.perf_counter()
+        train_step(net, method, batch, optimizers, Engine(config.train.precision))
+        learnt = time.perf_counter()
+        with torch.no_grad():
+            method.predict(net.eval(), images, stream)
+        predicted = time.perf_counter()
+    return (learnt - begun) / size, (predicted - learnt) / size

@@ -1,0 +1,55 @@
+"""Table 3: accuracy under each corruption over all severities, mCE and rmCE, with the paper's row below ours."""
+
+from collections.abc import Mapping
+
+from ...corruptions.suite import CORRUPTIONS
+from ...metrics import Estimate, estimate
+from ...report.paper import paper_numbers
+from ...report.tables import MISSING, Table, percent
+from ...summary import Series, find_baseline, scores
+from ..study import Made, Study, describe_place, series_by_label
+
+TOTALS = {"corrupted": "mean", "mce": "mCE", "rmce": "rmCE"}
+PAPER = {"corrupted": "acc", "mce": "mce", "rmce": "rmce"}
+
+
+def make(study: Study) -> Made:
+    """A table for each place."""
+    return Made(tables=[_table(study, place) for place in study.places])
+
+
+def corruption_accuracies(series: Series) -> dict[str, Estimate]:
+    """Mean accuracy over the severities of each corruption that some seed has, over these seeds."""
+    found = dict[str, Estimate]()
+    for name in CORRUPTIONS:
+        per_seed = [[r.accuracy for (n, _), r in cells.items() if n == name] for cells in series.seeds.values()]
+        if any(per_seed):
+            found[name] = estimate([sum(values) / len(values) for values in per_seed if values])
+    return found
+
+
+def _table(study: Study, place: Mapping[str, str]) -> Table:
+    done = study.at(place)
+    found = series_by_label(done)
+    every = [series for group in found.values() for series in group]
+    papers = {one.cell.label: one.cell.paper for one in done}
+    known = paper_numbers("paper_corruptions", done[0].cell.config.data.name) if done else {}
+    rows = list[tuple[str, ...]]()
+    for series in every:
+        label = series.label.partition(" #")[0]
+        each, total = corruption_accuracies(series), scores(series, find_baseline(series, every, "ERM"))
+        ours = [percent(each.get(name), 1) for name in CORRUPTIONS] + [percent(total.get(name), 1) for name in TOTALS]
+        rows.append((label, *ours))
+        paper = known.get(papers[label])
+        if paper is not None:
+            theirs = [paper[name] for name in CORRUPTIONS] + [paper[PAPER[name]] or MISSING for name in TOTALS]
+            rows.append((f"{label}, paper at full scale", *theirs))
+    titles = [name.replace("_", " ") for name in CORRUPTIONS]
+    notes = [f"not done: {label}" for label in study.lacking(place)]
+    where = describe_place(place)
+    return Table(
+        f"{study.title}{': ' * bool(where)}{where}",
+        ("method", *titles, *TOTALS.values()),
+        tuple(rows),
+        (*notes, "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"),
+    )

@@ -1,0 +1,113 @@
+"""What an outcome is made from: the cells that are done, their runs and records, and what the scale comes to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from ..config import to_tables
+from ..records import Record
+from ..report.specs import Figure, Row
+from ..report.tables import Table
+from ..run import Run
+from ..summary import Series, series_of
+from .cells import Cell
+from .experiment import Experiment, Scale
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A cell that is trained and tested."""
+
+    cell: Cell
+    run: Run
+    records: Sequence[Record]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """An experiment at one scale, as far as it is done."""
+
+    experiment: Experiment
+    scale: Scale
+    cells: Sequence[Cell]
+    """All of them."""
+    done: Sequence[Done]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the outcome."""
+        return {**self.experiment.options, **self.scale.options}
+
+    @property
+    def title(self) -> str:
+        """The experiment's, with the scale."""
+        return f"{self.experiment.title} ({describe_scale(self.scale, self.cells)})"
+
+    def caption(self, more: str = "") -> str:
+        """The same for a figure, in lines that are not too long."""
+        lines = [self.experiment.title, describe_scale(self.scale, self.cells), more]
+        return "\n".join(filter(None, lines))
+
+    @property
+    def places(self) -> list[Mapping[str, str]]:
+        """The combinations of varied settings that have a cell."""
+        found = {tuple(cell.place.items()): cell.place for cell in self.cells}
+        return list(found.values())
+
+    def at(self, place: Mapping[str, str]) -> list[Done]:
+        """What is done there, in the order of the experiment's rows; the seeds of a row are together."""
+        labels = list(dict.fromkeys(cell.label for cell in self.cells))
+        wanted = {row.name: i for i, row in enumerate(self.experiment.rows)}
+        here = [done for done in self.done if done.cell.place == place]
+        return sorted(here, key=lambda d: (wanted[d.cell.config.name], labels.index(d.cell.label), d.cell.config.seed))
+
+    def lacking(self, place: Mapping[str, str]) -> list[str]:
+        """Labels of rows of which nothing is done there."""
+        done = {one.cell.label for one in self.at(place)}
+        return list(dict.fromkeys(c.label for c in self.cells if c.place == place and c.label not in done))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Tables and figures, and the numbers behind the figures."""
+
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    rows: Mapping[str, Sequence[Row]] = field(default_factory=dict[str, Sequence[Row]])
+    pictures: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """Figures that are drawn already, by file name."""
+
+
+def series_by_label(done: Iterable[Done]) -> dict[str, list[Series]]:
+    """Of each row its series, one for each number of noisy passes; all of one place."""
+    found = dict[str, list[Series]]()
+    for series in series_of(record for one in done for record in one.records):
+        found.setdefault(series.label.partition(" #")[0], []).append(series)
+    return found
+
+
+def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:
+    """The scale in words: network, images, epochs and seeds, as the cells really have them."""
+    if not cells:
+        return f"scale {scale.name}"
+    tables = to_tables(cells[0].config)
+    model, train = tables["model"], tables["train"]
+    sizes = sorted({str(to_tables(cell.config)["train"]["epochs"]) for cell in cells})
+    data = sorted({cell.config.data.name for cell in cells})
+    learnt = f"{train['limit']} training images" if train["limit"] else "all training images"
+    tested = "" if cells[0].tests == "none" else f", {scale.limit or 'all'} test images"
+    width = f" of width {model['width']}" if "width" in model else ""
+    seeds = len({cell.config.seed for cell in cells})
+    many = f"{seeds} seed{'s' * (seeds > 1)}"
+    return (
+        f"scale {scale.name}: {' and '.join(data)}, {model['name']}{width}, {learnt}, "
+        f"{' or '.join(sizes)} epoch{'s' * (sizes != ['1'])}{tested}, {many}"
+    )
+
+
+def describe_place(place: Mapping[str, str]) -> str:
+    """Such as "photo" for data.source=photo; empty where nothing varies."""
+    return ", ".join(place.values())
