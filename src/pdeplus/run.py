@@ -27,7 +27,10 @@ from . import __version__, _registry
 from ._checkpoint import Checkpoint, encode_weights, load_checkpoint, read_weights, save_checkpoint, write_file
 from ._environment import stamp, written_by
 from ._errors import UserError, check_choice
+from ._lock import FILE as LOCK
+from ._lock import locked
 from ._seeds import derive
+from ._signals import held_back
 from .batch_norm import check_batch_size, split_batch_norm
 from .config import Config, Part, load_config, to_tables
 from .data.base import Images, Source, split
@@ -159,12 +162,14 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be made: {error.strerror}") from error
-    try:
-        write_file(folder / "config.toml", text.encode())
-    except UserError:
-        folder.rmdir()
-        raise
-    return _run(*prepared, folder, None, watch)
+    with locked(folder):
+        try:
+            write_file(folder / "config.toml", text.encode())
+        except UserError:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+            raise
+        return _run(*prepared, folder, None, watch)
 
 
 def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
@@ -172,7 +177,8 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
     run = Run.load(path)
     if run.finished:
         return run
-    return _run(*_prepare(run.config), run.path, load_checkpoint(run.path / "checkpoints"), watch)
+    with locked(run.path):
+        return _run(*_prepare(run.config), run.path, load_checkpoint(run.path / "checkpoints"), watch)
 
 
 def build_source(config: Config) -> Source:
@@ -225,7 +231,7 @@ def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoin
         write_file(folder / "model.json", json.dumps(asdict(expects), indent=1).encode())
     _write_metrics(folder, checkpoint.state["progress"]["history"] if checkpoint else [])
 
-    with _tensorboard(folder) as show:
+    with held_back() as stop, _tensorboard(folder) as show:
 
         def on_epoch(progress: Progress, network: nn.Module) -> None:
             _write_metrics(folder, progress.history)
@@ -238,8 +244,10 @@ def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoin
             show(progress.history[-1])
 
         save = partial(save_checkpoint, folder / "checkpoints")
-        network = fit(session, resume=checkpoint, save=save, on_step=watch or _watch_nothing, on_epoch=on_epoch)
-    write_file(folder / "model.safetensors", encode_weights(network.state_dict()))
+        watch = watch or _watch_nothing
+        network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
+        if network is not None:
+            write_file(folder / "model.safetensors", encode_weights(network.state_dict()))
     return Run(folder)
 
 

@@ -140,8 +140,9 @@ def fit(
     save: Callable[[int, Checkpoint], None],
     on_step: Watch,
     on_epoch: Callable[[Progress, nn.Module], None],
-) -> nn.Module:
-    """Train and return the trained network (the average, if settings.ema).
+    stop: Callable[[], bool] = lambda: False,
+) -> nn.Module | None:
+    """Train and return the trained network (the average, if settings.ema); None where it was stopped before its end.
 
     The result depends on what the session was opened with alone: a run resumed from any of its checkpoints ends
     with the same bits. All randomness comes from (seed, position); torch's global state is put back.
@@ -152,6 +153,7 @@ def fit(
         save: takes a step number and a checkpoint, at each epoch's end and every checkpoint_seconds.
         on_step: called after each step.
         on_epoch: called after each epoch, before its checkpoint, with the progress and the network.
+        stop: asked after each step; once it says yes, a checkpoint is saved and training ends.
     """
     if resume is not None:
         restore(resume, session)
@@ -167,15 +169,20 @@ def fit(
                 step = progress.epoch * per_epoch + progress.batch
                 logs = run_step(session, coming, step, settings.epochs * per_epoch)
                 on_step(step, settings.epochs * per_epoch, progress, logs)
-                if progress.batch < len(batches) and time.monotonic() - saved_at >= settings.checkpoint_seconds:
+                due, stopped = time.monotonic() - saved_at >= settings.checkpoint_seconds, stop()
+                if progress.batch < len(batches) and (due or stopped):
                     check_weights(session)
                     save(step + 1, capture(session))
                     saved_at = time.monotonic()
+                    if stopped:
+                        return None
             check_weights(session)
             finish_epoch(session)
             on_epoch(progress, session.network)
             save(progress.epoch * per_epoch, capture(session))
             saved_at = time.monotonic()
+            if stop() and progress.epoch < settings.epochs:
+                return None
     return session.network
 
 
