@@ -10,6 +10,7 @@ from made_runs import digits, numbers, pair, spoilt
 
 import pdeplus as pp
 from pdeplus._errors import UserError
+from pdeplus._given import as_source
 from pdeplus.corruptions.base import SEVERITIES
 from pdeplus.corruptions.suite import CORRUPTIONS, EXTRA_CORRUPTIONS, SUITE
 from pdeplus.data.cifar10 import Cifar10
@@ -17,7 +18,7 @@ from pdeplus.data.cifar10_c import Cifar10C
 from pdeplus.data.digits import Digits
 from pdeplus.data.synthetic import STYLES, Synthetic
 from pdeplus.generate import Recipe, corrupt_arrays, corrupt_labelled
-from pdeplus.suites import TestSet, as_source, build_suite
+from pdeplus.suites import TestSet, build_suite
 
 N = 40
 FEW = digits(N)
