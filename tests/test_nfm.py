@@ -14,7 +14,16 @@ from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.identity import Identity
 from pdeplus.data.base import Batch
 from pdeplus.functional import jensen_shannon
-from pdeplus.methods._mixing import Mix, beta_2_5, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
+from pdeplus.methods._mixing import (
+    Mix,
+    beta_2_5,
+    draw_mix,
+    mixed,
+    mixed_accuracy,
+    mixed_cross_entropy,
+    mixing_places,
+    noisy,
+)
 from pdeplus.methods.nfm import NFM
 from pdeplus.methods.noisymix import NoisyMix
 from pdeplus.models.resnet18 import build
@@ -134,6 +143,13 @@ def test_the_loss_is_weighted_by_lambda():
     other = -(torch.tensor(0.25).log() + torch.tensor(0.1).log()) / 2  # labels 1 and 0
     found = mixed_cross_entropy(logits, torch.tensor([0, 1]), mix)
     assert found.item() == pytest.approx((0.75 * own + 0.25 * other).item())
+
+
+def test_the_accuracy_is_weighted_by_lambda():
+    logits, labels = torch.eye(3)[[1, 2, 2, 2]], torch.tensor([0, 1, 2, 0])
+    mix = Mix("", torch.tensor([1, 2, 3, 0]), torch.tensor(0.75))
+    found = mixed_accuracy(logits, labels, mix)  # one image's own label is told, and two partners', 1 and 2
+    assert found.item() == pytest.approx(0.75 * 1 / 4 + 0.25 * 2 / 4)
 
 
 def test_the_place_is_drawn_uniformly_and_lambda_and_the_permutation_too():

@@ -1,4 +1,4 @@
-"""What Noisy Feature Mixup and NoisyMix do to the features at one place of a network, as functions."""
+"""What Mixup, Noisy Feature Mixup and NoisyMix share: mixing and noise at one place of a network, and its losses."""
 
 import math
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from .._hooks import INPUT
 from ..augment._random import beta, integers
 from ..functional import unit_noise
 from ..models.base import stage_names
+from .base import accuracy
 
 STAGES = 3
 """The features of so many first stages are mixed; the last stage's of a network with four are not."""
@@ -80,8 +81,14 @@ def beta_2_5(n: int, like: Tensor, generator: torch.Generator) -> Tensor:
 def mixed_cross_entropy(logits: Tensor, labels: Tensor, mix: Mix, label_smoothing: float = 0.0) -> Tensor:
     """λ · CE(labels) + (1 - λ) · CE(labels[partners])."""
     own = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
-    partners = F.cross_entropy(logits, labels[mix.partners], label_smoothing=label_smoothing)
-    return mix.share * own + (1 - mix.share) * partners
+    other = F.cross_entropy(logits, labels[mix.partners], label_smoothing=label_smoothing)
+    return mix.share * own + (1 - mix.share) * other
+
+
+def mixed_accuracy(logits: Tensor, labels: Tensor, mix: Mix) -> Tensor:
+    """λ · accuracy(labels) + (1 - λ) · accuracy(labels[partners])."""
+    own, other = accuracy(logits, labels), accuracy(logits, labels[mix.partners])
+    return mix.share * own + (1 - mix.share) * other
 
 
 def check_alpha(alpha: float) -> None:

@@ -16,15 +16,16 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from .._hooks import INPUT
 from .._network import logits_of
-from ..augment._mixup import Mixed, mixup
+from ..augment._mixup import mixup
 from ..data.base import Batch
 from ..prediction import predict
-from ._mixing import check_alpha
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from ._mixing import Mix, check_alpha, mixed_accuracy, mixed_cross_entropy
+from ._views import clean_view
+from .base import BuildOptimizer, Method, Objective, check_range
 
 
 @final
@@ -50,20 +51,15 @@ class Mixup(Method):
         return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        mixed = self._mix(batch)
-        logits = logits_of(model(mixed.images))
-        own, other = self._loss(logits, batch.labels), self._loss(logits, mixed.partners)
-        task = mixed.share * own + (1 - mixed.share) * other
-        right, also = accuracy(logits, batch.labels), accuracy(logits, mixed.partners)
-        metrics = {"accuracy": mixed.share * right + (1 - mixed.share) * also}
-        yield Objective(task, parts={"task": task}, metrics=metrics)
+        images, mix = self._mixed(batch)
+        logits = logits_of(model(images))
+        task = mixed_cross_entropy(logits, batch.labels, mix, self.label_smoothing)
+        yield Objective(task, parts={"task": task}, metrics={"accuracy": mixed_accuracy(logits, batch.labels, mix)})
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return predict(model, images, samples=0)
 
-    def _mix(self, batch: Batch) -> Mixed:
-        with torch.autocast(batch.images.device.type, enabled=False):  # images keep full precision
-            return mixup(batch.view(), batch.labels, self.alpha, batch.generator)
-
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+    def _mixed(self, batch: Batch) -> tuple[Tensor, Mix]:
+        view = clean_view(batch)
+        images, partners, share = mixup(view, torch.arange(len(view), device=view.device), self.alpha, batch.generator)
+        return images, Mix(INPUT, partners, share)

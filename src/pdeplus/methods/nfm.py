@@ -25,9 +25,19 @@ from .._hooks import changing
 from .._network import find_modules, logits_of, output_shapes
 from ..data.base import Batch
 from ..prediction import predict
-from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
+from ._mixing import (
+    Mix,
+    check_alpha,
+    corruptions_in_noise,
+    draw_mix,
+    mixed,
+    mixed_accuracy,
+    mixed_cross_entropy,
+    mixing_places,
+    noisy,
+)
 from ._views import clean_view
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from .base import BuildOptimizer, Method, Objective, check_range
 
 
 @final
@@ -73,7 +83,7 @@ class NFM(Method):
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
             logits = logits_of(model(view))
         task = mixed_cross_entropy(logits, labels, mix, self.label_smoothing)
-        yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, labels)})
+        yield Objective(task, parts={"task": task}, metrics={"accuracy": mixed_accuracy(logits, labels, mix)})
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return predict(model, images, samples=0)

@@ -30,9 +30,19 @@ from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..functional import jensen_shannon
 from ..prediction import predict
-from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixed_cross_entropy, mixing_places, noisy
+from ._mixing import (
+    Mix,
+    check_alpha,
+    corruptions_in_noise,
+    draw_mix,
+    mixed,
+    mixed_accuracy,
+    mixed_cross_entropy,
+    mixing_places,
+    noisy,
+)
 from ._views import check_views, clean_and_augmented
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from .base import BuildOptimizer, Method, Objective, check_range
 
 LEVELS = (1, 2, 3)
 """How strong the noise is for the clean view and the two augmented ones."""
@@ -93,7 +103,7 @@ class NoisyMix(Method):
         task = mixed_cross_entropy(logits[0], labels, mix, self.label_smoothing)
         consistency = jensen_shannon(logits.float())
         parts = {"task": task, "consistency": consistency}
-        metrics = {"accuracy": accuracy(logits[0], labels)}
+        metrics = {"accuracy": mixed_accuracy(logits[0], labels, mix)}
         yield Objective(task + self.jsd * consistency, parts=parts, metrics=metrics)
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
