@@ -15,11 +15,12 @@ from pdeplus._arguments import build_parser
 from pdeplus._errors import UserError
 from pdeplus._evaluating import evaluate_models
 from pdeplus._threat import read_sanity, threat_of
-from pdeplus.attacks import FGSM, PGD, attacking, sanity
+from pdeplus.attacks import FGSM, PGD, attacking
 from pdeplus.records import read_records
 from pdeplus.report.book import compose
 from pdeplus.report.inputs import gather
 from pdeplus.report.words import finding
+from pdeplus.sanity import sanity
 from pdeplus.summary import attack_size, compare, scores, series_of
 
 N = 30
@@ -247,6 +248,13 @@ def test_scores_tables_and_page_of_attacks(erm, pde, tmp_path):
     assert "has the best mean accuracy under attack" in finding(chapter.group)
     page = pp.report(folders, tmp_path / "report.html").read_text()
     assert "Accuracy against the size of the attack" in page
+
+
+def test_sizes_that_differ_have_names_that_differ():
+    threat = threat_of("adversarial", "pgd", (0.00392, 1 / 255, 0.0121, 8 / 255, 0.5), None, 0)
+    names = [threat.name(epsilon) for epsilon in threat.epsilons]
+    assert names == [f"pgd linf {k}/255" for k in ("0.9996", "1", "3.0855", "8", "127.5")]
+    assert [attack_size(name) for name in names] == pytest.approx([*threat.epsilons])
 
 
 def test_torchs_own_random_state_is_left_alone(erm, tmp_path):

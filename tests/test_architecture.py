@@ -10,11 +10,13 @@ import pdeplus as pp
 SOURCE = Path(pp.__file__).parent
 LAYERS = [
     "functional",
+    "theory",
     "diffusion",
     "prediction",
     "batch_norm",
     "noise_layers",
     "attacks",
+    "sanity",
     "methods",
     "overlap",
     "trainer",
@@ -22,8 +24,20 @@ LAYERS = [
     "use",
     "export",
 ]
-LAYERS += ["evaluate", "report", "demo", "cli"]
-FREE = ["data", "models", "augment", "config", "corruptions", "generate", "records", "metrics", "suites", "selection"]
+LAYERS += ["evaluate", "report", "analysis", "reproduce", "demo", "cli"]
+FREE = [
+    "data",
+    "models",
+    "augment",
+    "config",
+    "corruptions",
+    "generate",
+    "records",
+    "metrics",
+    "suites",
+    "selection",
+    "recipes",
+]
 """Import none of the layers."""
 
 

@@ -12,7 +12,19 @@ from torch.nn import functional as F
 import pdeplus as pp
 from pdeplus._apgd import ascent, cross_entropy, dlr, project, random_point, steepest
 from pdeplus._errors import UserError
-from pdeplus.attacks import APGD, ATTACKS, FGSM, PGD, Attack, attacking, build_attack, expected_logits, pgd
+from pdeplus.attacks import (
+    APGD,
+    ATTACKS,
+    FGSM,
+    PGD,
+    Attack,
+    attacking,
+    build_attack,
+    expected_logits,
+    pgd,
+    resized,
+    single_step,
+)
 from pdeplus.diffusion import diffusion
 
 W = torch.tensor([[1.0, -2.0, 0.5, 0.0], [-1.0, 1.0, 0.5, 0.0]])
@@ -232,10 +244,11 @@ def test_bad_options_are_answered_in_one_line(make, message):
 
 
 def test_an_attack_of_another_size_keeps_its_options_and_the_share_of_its_step():
-    small = PGD(epsilon=0.1, step_size=0.02, steps=7).at(0.05)
+    small = resized(PGD(epsilon=0.1, step_size=0.02, steps=7), 0.05)
     assert (small.epsilon, small.step_size, small.steps) == (0.05, pytest.approx(0.01), 7)
     assert PGD(epsilon=0.1, step_size=0.02).effort == small.effort.replace("7", "10")
     assert FGSM(norm="l2").harder() == PGD(norm="l2")
+    assert single_step(PGD(norm="l2", epsilon=0.3, steps=7)) == FGSM(norm="l2", epsilon=0.3)
 
 
 def test_the_whole_family_works_on_one_channel_and_one_image():

@@ -128,11 +128,14 @@ def test_the_oracle_takes_the_kept_epoch_that_is_best_on_the_test_itself(run, tm
     assert sum(r.correct for r in records[1:]) == sums[2]
     assert read_records(tmp_path / "records.jsonl") == records
     assert len(read_records(tmp_path / "oracle" / "records.jsonl")) == 3 * 16
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
     told = []
     again = pp.evaluate(
         run, data=pair(images), severities=(5,), selection="oracle", out=tmp_path, watch=lambda *_: told.append(1)
     )
     assert (again, told) == (records, [])
+    assert len(written) == 2
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == written
 
 
 def test_the_oracle_of_clean_images_goes_by_these(run, tmp_path):

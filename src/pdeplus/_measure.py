@@ -36,10 +36,9 @@ def measure(
     path = folder / FILE if folder is not None else None
     if folder is not None:
         make_folder(folder)
-    known = {identity(r): r for r in read_records(path)} if path is not None and path.exists() else {}
+    known = recorded(path) if path is not None else {}
     now = environment()
-    drafts = [(test, _draft(subject, tests, test, now)) for test in tests.sets]
-    drafts = [(test, replace(draft, batch=batch_size if draft.samples else 0)) for test, draft in drafts]
+    drafts = [(test, _draft(subject, tests, test, batch_size, now)) for test in tests.sets]
     missing = [test for test, draft in drafts if identity(draft) not in known]
     cost = subject.cost() if missing else dict[str, Any]()
     total = _count(tests, missing)
@@ -65,6 +64,11 @@ def measure(
     return records
 
 
+def recorded(path: Path) -> dict[tuple[Any, ...], Record]:
+    """What a file holds, by identity; nothing where there is no file."""
+    return {identity(r): r for r in read_records(path)} if path.exists() else {}
+
+
 def _count(tests: TestSuite, missing: Sequence[TestSet]) -> int:
     """How many images there are to test; all sets of corruptions are as long as the clean one."""
     if tests.name == "domains":
@@ -72,7 +76,7 @@ def _count(tests: TestSuite, missing: Sequence[TestSet]) -> int:
     return len(tests.sets[0].read()) * len(missing) if missing else 0
 
 
-def _draft(subject: Subject, tests: TestSuite, test: TestSet, now: Mapping[str, Any]) -> Record:
+def _draft(subject: Subject, tests: TestSuite, test: TestSet, batch_size: int, now: Mapping[str, Any]) -> Record:
     """The record before anything is measured."""
     machine = f"{now['system']}, {now['cores']} cores, {now['threads']} threads, {subject.device}, torch {now['torch']}"
     return Record(
@@ -82,6 +86,7 @@ def _draft(subject: Subject, tests: TestSuite, test: TestSet, now: Mapping[str, 
         corruption=test.corruption,
         severity=test.severity,
         origin=tests.origin,
+        batch=batch_size if subject.about["samples"] else 0,
         n=1,
         correct=0,
         nll=0.0,

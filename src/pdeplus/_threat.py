@@ -16,10 +16,10 @@ from torch import Tensor
 from ._apgd import Norm, in_parts
 from ._checkpoint import write_file
 from ._errors import UserError
-from ._sanity import IMAGES, Check, Sanity
 from ._seeds import generator_for
 from ._subjects import Subject
-from .attacks import Attack, attacking, build_attack, sanity
+from .attacks import Attack, attacking, build_attack, resized
+from .sanity import IMAGES, Check, Sanity, sanity
 from .suites import TestSet, TestSuite
 
 FILE = "sanity.json"
@@ -68,7 +68,7 @@ class Threat:
         about = {"model": subject.about["model"], "origin": tests.origin}
         about |= {key: subject.about[key] for key in ("weights", "samples", "average")}
         known = read_sanity(folder) if folder is not None else []
-        if about["weights"] and any(_same(one, about | {"epsilons": [*self.epsilons]}) for one in known):
+        if any(_same(one, about | {"epsilons": [*self.epsilons]}) for one in known):
             return
         found = self._sanity(subject, tests)
         if folder is not None:
@@ -80,7 +80,7 @@ class Threat:
 
     def name(self, epsilon: float) -> str:
         """What records call the attack of that size."""
-        size = f"{round(255 * epsilon, 3):g}/255" if self.attack.norm == "linf" else f"{epsilon:g}"
+        size = f"{255 * epsilon:.6g}/255" if self.attack.norm == "linf" else f"{epsilon:g}"
         return f"{self.attack.name} {self.attack.norm} {size}"
 
     def _passes(self, subject: Subject) -> int:
@@ -106,7 +106,7 @@ class Threat:
         logits = self._logits(subject, self._passes(subject), stream)
         x, labels = x.to(subject.device), labels.to(subject.device)
         with _frozen(subject):
-            return in_parts(self.attack.at(epsilon), logits, x, labels, stream, self._rows(subject)).cpu()
+            return in_parts(resized(self.attack, epsilon), logits, x, labels, stream, self._rows(subject)).cpu()
 
     def _sanity(self, subject: Subject, tests: TestSuite) -> Sanity:
         every = tests.sets[0].read()

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, cast, final
+from typing import Any, Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +31,6 @@ from ._apgd import (
 )
 from ._errors import UserError, check_choice
 from ._network import evaluating, logits_of
-from ._sanity import Check as Check
-from ._sanity import Sanity as Sanity
-from ._sanity import sanity as sanity
 from .diffusion import diffusion, no_diffusion
 from .prediction import Average
 
@@ -100,16 +97,6 @@ class Attack(ABC):
     @abstractmethod
     def harder(self) -> "Attack":
         """The same with twice the steps and one restart more."""
-
-    def at(self, epsilon: float) -> Self:
-        """The same attack of another size; a step size of its own grows in proportion."""
-        step = getattr(self, "step_size", None)
-        more = {"step_size": step * epsilon / self.epsilon} if step and self.epsilon else {}
-        return replace(cast(Any, self), epsilon=epsilon, **more)
-
-    def single(self) -> "FGSM":
-        """One step of that size."""
-        return FGSM(norm=self.norm, epsilon=self.epsilon)
 
 
 @final
@@ -229,6 +216,18 @@ def build_attack(name: str, **options: Any) -> Attack:
         if key not in known:
             raise UserError(f"{key}={value}: the attack {name} has no {key}; it has {', '.join(known)}")
     return replace(attack, **given)
+
+
+def resized(attack: Attack, epsilon: float) -> Attack:
+    """The same attack of another size; a step size of its own grows in proportion."""
+    step = getattr(attack, "step_size", None)
+    more = {"step_size": step * epsilon / attack.epsilon} if step and attack.epsilon else {}
+    return replace(cast(Any, attack), epsilon=epsilon, **more)
+
+
+def single_step(attack: Attack) -> FGSM:
+    """One step of the attack's size, in its norm."""
+    return FGSM(norm=attack.norm, epsilon=attack.epsilon)
 
 
 @contextmanager

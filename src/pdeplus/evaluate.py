@@ -8,15 +8,16 @@ from typing import Any, cast
 import torch
 
 from ._errors import UserError, check_choice
-from ._measure import FILE, Watch, measure
+from ._given import as_source
+from ._measure import FILE, Watch, measure, recorded
 from ._subjects import Outputs, Subject, subject_of_model, subject_of_run
 from ._threat import Threat, threat_of
 from .attacks import Attack
 from .corruptions.base import SEVERITIES
 from .prediction import Average
-from .records import CLEAN, Record, Selection, append_records
+from .records import CLEAN, Record, Selection, append_records, identity
 from .run import Run, build_source
-from .suites import TestSuite, Wanted, as_source, build_suite
+from .suites import TestSuite, Wanted, build_suite
 
 BATCH = 250
 """Images per forward pass."""
@@ -132,7 +133,8 @@ def _oracle(run: Run, folder: Path, test: Callable[..., list[Record]], chosen: d
         subject = subject_of_run(run, selection="oracle", weights=weights, epoch=epoch, **chosen)
         found.append(test(subject, folder=folder / "oracle"))
     best = max(found, key=_oracle_score)
-    append_records(folder / FILE, best)
+    known = recorded(folder / FILE)
+    append_records(folder / FILE, [record for record in best if identity(record) not in known])
     return best
 
 

@@ -4,16 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from ._apgd import Logits, in_parts
 from ._seeds import generator_for
-
-if TYPE_CHECKING:
-    from .attacks import Attack
+from .attacks import Attack, resized, single_step
 
 IMAGES = 100
 """An evaluation checks on so many at most."""
@@ -58,7 +56,7 @@ class Sanity:
 
 
 def sanity(
-    attack: "Attack",
+    attack: Attack,
     logits: Logits,
     x: Tensor,
     labels: Tensor,
@@ -88,11 +86,11 @@ def sanity(
 
     lab = _Lab(logits, predict or softmax, x, labels, rows, seed)
     sizes = sorted(epsilons)
-    clean, each = lab.see(None), [lab.see(attack.at(epsilon)) for epsilon in sizes]
+    clean, each = lab.see(None), [lab.see(resized(attack, epsilon)) for epsilon in sizes]
     middle = min(range(len(sizes)), key=lambda i: abs(each[i].accuracy - clean.accuracy / 2))  # says most
-    there, at = attack.at(sizes[middle]), each[middle]
+    there, at = resized(attack, sizes[middle]), each[middle]
     hard = lab.see(there.harder())
-    one_step = there.single()
+    one_step = single_step(there)
     many = hard if there == one_step else at
     found = [_rises([clean, *each]), _breaks_all(lab, attack), _converged(at, hard)]
     found.append(_transfer(None if plain is None else lab.see(there, plain), at))
@@ -130,7 +128,7 @@ class _Lab:
     rows: int
     seed: int
 
-    def see(self, attack: "Attack | None", on: Logits | None = None) -> _Seen:
+    def see(self, attack: Attack | None, on: Logits | None = None) -> _Seen:
         """Attack the network, or the one given, and judge the images by the network."""
         x = self.x
         if attack is not None:
@@ -157,10 +155,10 @@ def _no_less(rise: Tensor) -> bool:
     return float(rise.mean()) >= -2 * error - 1e-3
 
 
-def _breaks_all(lab: _Lab, attack: "Attack") -> Check:
-    many = attack.harder() if attack == attack.single() else attack
+def _breaks_all(lab: _Lab, attack: Attack) -> Check:
+    many = attack.harder() if attack == single_step(attack) else attack
     epsilon = 0.5 if attack.norm == "linf" else 0.5 * math.sqrt(lab.x[0].numel())
-    seen = lab.see(many.at(epsilon))
+    seen = lab.see(resized(many, epsilon))
     chance = 1 / seen.classes
     bound = chance + 2 * math.sqrt(chance * (1 - chance) / len(lab.x))
     return Check(
