@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from processes import finish, start
 
 from pdeplus import _corrupting, generate
 from pdeplus._errors import UserError
@@ -288,21 +286,19 @@ def test_the_sheet_is_a_picture(pictures, tmp_path, recwarn):
 
 def test_killed_and_called_again(tmp_path):
     """A real process, killed in the middle of an array; what it ends with are the bytes of an undisturbed one."""
-    command = [sys.executable, "-m", "pdeplus", "corrupt", "digits", "--corruption", "shot_noise", "contrast", "--out"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    command = ["corrupt", "digits", "--corruption", "shot_noise", "contrast", "--out"]
+    finish(start(*command, "whole", cwd=tmp_path), tmp_path)
     part = tmp_path / "killed" / "shot_noise.npy.part"
-    process = subprocess.Popen(
-        [*command, str(tmp_path / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = start(*command, "killed", cwd=tmp_path)
     deadline = time.monotonic() + 60
     while (
-        process.poll() is None and time.monotonic() < deadline and not (part.exists() and part.stat().st_size > 10**6)
+        process.exitcode is None and time.monotonic() < deadline and not (part.exists() and part.stat().st_size > 10**6)
     ):
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert part.exists()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    finish(start(*command, "killed", cwd=tmp_path), tmp_path)
     for path in (tmp_path / "whole").iterdir():
         assert (tmp_path / "killed" / path.name).read_bytes() == path.read_bytes()
     assert json.loads((tmp_path / "killed" / "corruptions.json").read_text())["images"] == 500

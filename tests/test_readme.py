@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import finish, start
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -34,7 +35,7 @@ def test_python(code, tmp_path):
 def test_commands_run_one_after_the_other(tmp_path):
     for command in COMMANDS:
         words = command.split()[1:]
-        run([sys.executable, "-m", "pdeplus", *words, *(SMALLER if words[0] == "train" else [])], tmp_path)
+        finish(start(*words, *(SMALLER if words[0] == "train" else []), cwd=tmp_path), tmp_path)
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "model.onnx").is_file()
 

@@ -1,13 +1,12 @@
 """A run killed at any moment and resumed ends with the bits of one that was never interrupted."""
 
 import json
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from processes import finish, start
 
 import pdeplus as pp
 from pdeplus.run import Run, resume
@@ -23,22 +22,16 @@ def reference(tmp_path_factory) -> Run:
     return pp.train(pp.load_config("demo", OPTIONS), tmp_path_factory.mktemp("reference") / "run")
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "pdeplus", "train", *arguments]
-    with (folder.parent / "errors.txt").open("wb") as errors:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-
-
-def kill_when(process: subprocess.Popen, happened, seconds=120) -> bool:
+def kill_when(process: BaseProcess, happened, seconds=120) -> bool:
     """SIGKILL as soon as `happened()`; False if the process ended before."""
     deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.exitcode is None and time.monotonic() < deadline:
         if happened():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            process.kill()
+            process.join()
             return True
         time.sleep(0.0005)
-    assert process.poll() is not None, "the process neither ended nor reached the point"
+    assert process.exitcode is not None, "the process neither ended nor reached the point"
     return False
 
 
@@ -68,11 +61,11 @@ def test_killed_at_several_points_and_during_a_checkpoint_write(tmp_path, refere
         lambda: (folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").stat().st_size > 50,
         lambda: any(name.endswith(".tmp") and name > "000000014" for name in checkpoints(folder)),
     ]
-    process = start(folder, "demo", *OPTIONS, "--out", str(folder))
+    process = start("train", "demo", *OPTIONS, "--out", "run", cwd=tmp_path)
     for i, point in enumerate(points):
         assert kill_when(process, point), f"it was over before point {i}"
-        process = start(folder, "--resume", str(folder))
-    assert process.wait() == 0, (tmp_path / "errors.txt").read_text()
+        process = start("train", "--resume", "run", cwd=tmp_path)
+    finish(process, tmp_path)
     same(Run.load(folder), reference)
     sessions = json.loads((folder / "environment.json").read_text())
     assert len(sessions) == 5
@@ -80,14 +73,14 @@ def test_killed_at_several_points_and_during_a_checkpoint_write(tmp_path, refere
 
 def test_killed_before_the_first_checkpoint(tmp_path, reference):
     folder = tmp_path / "run"
-    process = start(folder, "demo", *OPTIONS, "--out", str(folder))
+    process = start("train", "demo", *OPTIONS, "--out", "run", cwd=tmp_path)
     assert kill_when(process, lambda: (folder / "config.toml").exists())
     same(resume(folder), reference)
 
 
 def test_resume_with_a_damaged_newest_checkpoint(tmp_path, reference):
     folder = tmp_path / "run"
-    process = start(folder, "demo", *OPTIONS, "--out", str(folder))
+    process = start("train", "demo", *OPTIONS, "--out", "run", cwd=tmp_path)
     assert kill_when(process, lambda: any(name >= "000000012" for name in checkpoints(folder)))
     whole = [name for name in checkpoints(folder) if not name.endswith(".tmp")]
     weights = folder / "checkpoints" / whole[-1] / "weights.safetensors"

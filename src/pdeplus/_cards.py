@@ -5,6 +5,7 @@ python -m pdeplus._cards > docs/methods.md
 
 import inspect
 import re
+from functools import cache
 
 from . import _registry
 from ._cost import training_flops
@@ -37,7 +38,7 @@ def card(name: str) -> dict[str, str]:
 
 def relative_cost(part: Part) -> float:
     """Operations of a training step on ResNet-18 at 32 pixels, as a multiple of ERM's."""
-    return _flops(part) / _flops(Part(name="erm"))
+    return _flops(_registry.build("methods", part.name, part.options)) / _flops(_registry.build("methods", "erm", {}))
 
 
 def methods_page() -> str:
@@ -70,9 +71,10 @@ def _seen(method: Method) -> str:
     return ", ".join(name.replace("_", " ") for name in names) or "none"
 
 
-def _flops(part: Part) -> float:
-    config = Config(method=part, model=Part(name="resnet18", options={"width": 64}))
-    return training_flops(config, _registry.build("methods", part.name, part.options), EXPECTS, 1)
+@cache
+def _flops(method: Method) -> float:
+    config = Config(model=Part(name="resnet18", options={"width": 64}))
+    return training_flops(config, method, EXPECTS, 1)
 
 
 if __name__ == "__main__":
