@@ -1,6 +1,9 @@
 """Shared by all tests: small networks, seeded inputs, made images, and a guard on torch's global random state."""
 
+import os
 from collections.abc import Iterator
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker for each core; and a fork of more threads hangs
 
 import numpy as np
 import pytest
