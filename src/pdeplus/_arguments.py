@@ -147,7 +147,9 @@ def _reproduce(commands: Any) -> None:
     example = (
         "pdeplus list experiments\n"
         "  pdeplus reproduce table1_cifar10 --scale small --dry-run\n"
-        "  pdeplus reproduce table2_pacs --scale small data.root=DIR"
+        "  pdeplus reproduce table2_pacs --scale small data.root=DIR\n"
+        "  pdeplus reproduce table1_cifar10 --scale full --on ray --cpus 8 --gpus 1\n"
+        "  pdeplus reproduce table1_cifar10 --scale full --on slurm --cpus 8 --gpus 1 --dry-run"
     )
     reproduce = _command(commands, "reproduce", about, example)
     reproduce.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
@@ -156,7 +158,14 @@ def _reproduce(commands: Any) -> None:
     reproduce.add_argument("--scale", choices=("full", "small", "smoke"), default="small", help=scales)
     reproduce.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the scale's)")
     reproduce.add_argument("--out", default="reproduced", metavar="DIR", help="(default: reproduced)")
-    reproduce.add_argument("--dry-run", action="store_true", help="only say which cells, how many hours, how much disk")
+    dry = "only say which cells, how many hours, how much disk; with --on slurm print its script"
+    reproduce.add_argument("--dry-run", action="store_true", help=dry)
+    on = "here one by one (default), on a Ray cluster, as Slurm jobs, or nowhere: the outcome of what is done"
+    reproduce.add_argument("--on", choices=("local", "ray", "slurm", "none"), default="local", help=on)
+    reproduce.add_argument("--cpus", type=int, metavar="N", help="CPUs of a cell on a cluster (default: 1)")
+    gpus = "GPUs of a cell on a cluster (default: on Ray 1 where it has any, else 0)"
+    reproduce.add_argument("--gpus", type=int, metavar="N", help=gpus)
+    reproduce.add_argument("--cell", type=int, metavar="N", help="run only the Nth cell, and write no outcome")
 
 
 def _theory(commands: Any) -> None:

@@ -96,19 +96,34 @@ def _analyse(options: argparse.Namespace) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
+    from .reproduce.matrix import reproduce, reproduce_cell
+
+    chosen = _only(options, "scale", "seeds", "out", "overrides")
+    needs = _only(options, "cpus", "gpus")
+    if options.cell is not None:
+        if options.on != "local" or options.dry_run or needs != {"cpus": None, "gpus": None}:
+            raise UserError("--cell runs one cell here: leave --on, --cpus, --gpus and --dry-run out")
+        print(reproduce_cell(options.experiment, options.cell, **chosen))
+    elif options.on == "slurm":
+        from .reproduce._slurm import submit
+
+        print(submit(options.experiment, **chosen, **needs, dry_run=options.dry_run))
+    elif options.dry_run:
+        _estimate(options)
+    else:
+        folder = reproduce(options.experiment, **chosen, **needs, on=options.on)
+        print((folder / "result.md").read_text("utf-8"))
+        print(folder)
+
+
+def _estimate(options: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from .reproduce.matrix import prepare, reproduce
+    from .reproduce.estimate import estimate, format_estimates
+    from .reproduce.matrix import prepare
 
-    chosen = (options.experiment, options.scale, options.seeds, options.overrides)
-    if options.dry_run:
-        from .reproduce.estimate import estimate, format_estimates
-
-        print(format_estimates(estimate(prepare(*chosen)[2], Path(options.out) / options.scale / "runs")))
-        return
-    folder = reproduce(options.experiment, **_only(options, "scale", "seeds", "out", "overrides"))
-    print((folder / "result.md").read_text("utf-8"))
-    print(folder)
+    cells = prepare(options.experiment, options.scale, options.seeds, options.overrides)[2]
+    print(format_estimates(estimate(cells, Path(options.out) / options.scale / "runs")))
 
 
 def _theory(options: argparse.Namespace) -> None:

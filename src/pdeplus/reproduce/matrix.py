@@ -1,4 +1,4 @@
-"""Reproduce: run an experiment's cells one by one and write what they end in.
+"""Reproduce: run an experiment's cells, here or on a cluster, and write what they end in.
 
 OUT/SCALE/runs/…        run folders, shared by all experiments of the scale
 OUT/SCALE/EXPERIMENT/   result.md, tables as CSV and LaTeX, figures, records.jsonl, cells.json
@@ -6,31 +6,26 @@ OUT/SCALE/EXPERIMENT/   result.md, tables as CSV and LaTeX, figures, records.jso
 
 import json
 import time
-import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal
 
 from .._checkpoint import make_folder, write_file
 from .._environment import environment
 from .._errors import RunFailed, UserError, check_choice
-from .._progress import counting_bar, progress_bar
 from ..analysis.figures import save_figure, save_rows
 from ..records import to_json
-from .cells import Cell, plan, run_cell
+from ._local import Failure, Result, Results, attempt_alone, collect, note_of, run_here
+from .cells import Cell, plan
 from .experiment import Experiment, Scale, ScaleName, load_experiment
 from .study import Done, Made, Study
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A cell that could not be done, and why in one line."""
-
-    cell: Cell
-    reason: str
+On = Literal["local", "ray", "none"]
+"""In this process; on a Ray cluster; nowhere: only what is done already is collected."""
 
 
 def prepare(
@@ -53,6 +48,9 @@ def reproduce(
     seeds: int | None = None,
     out: str | Path = "reproduced",
     overrides: Sequence[str] = (),
+    on: On = "local",
+    cpus: int | None = None,
+    gpus: int | None = None,
 ) -> Path:
     """Run whatever is not done yet and write the outcome; returns the folder it stands in.
 
@@ -65,58 +63,92 @@ def reproduce(
         seeds: repetitions; None for the scale's own.
         out: folder of all experiments and scales.
         overrides: settings of every cell, such as "data.root=DIR".
+        on: where cells run: "local" for one after another in this process, "ray" for all at once on a Ray cluster,
+            "none" for nowhere, so that the outcome is of what is done.
+        cpus: of a cell on Ray, and its threads; None for 1.
+        gpus: of a cell on Ray; None for 1 where the cluster has any.
     """
+    check_choice("on", on, On)
+    check_needs(cpus, gpus)
+    if on != "ray" and (cpus, gpus) != (None, None):
+        raise UserError(f"cpus={cpus}, gpus={gpus} are what a cell has on a cluster: leave them out with on={on!r}")
     experiment, size, cells = prepare(name, scale, seeds, overrides)
     home = Path(out) / scale
     folder = home / experiment.name
     make_folder(folder)
-    done, failed = list[Done](), list[Failure]()
-    for number, cell in enumerate(cells, 1):
-        result = _try(cell, home / "runs", f"{number}/{len(cells)} {cell.name}")
-        if isinstance(result, Failure):
-            failed.append(result)
-        else:
-            done.append(result)
-        _write_cells(folder, cells, done, failed)
-    study = Study(experiment=experiment, scale=size, cells=cells, done=done)
-    if done or not cells:
-        made: Made = import_module(f".outcomes.{experiment.outcome}", __package__).make(study)
-        write_outcome(study, made, folder, [f"{one.cell.name}: {one.reason}" for one in failed])
-    if failed:
-        first = f"{failed[0].cell.name}: {failed[0].reason}"
-        many = f"{len(failed)} of {len(cells)} cells failed, the first is {first}"
-        raise RunFailed(f"{many}; the others are kept in {folder}; the same command tries the failed ones again")
+    results = dict[int, Result]()
+    with closing(_run(cells, home / "runs", on, cpus, gpus)) as coming:
+        for place, result in coming:
+            results[place] = result
+            _write_cells(folder, cells, results)
+    ended = [results[place] for place in sorted(results)]
+    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
+    _finish(Study(experiment=experiment, scale=size, cells=cells, done=done), failed, folder, on)
     return folder
 
 
-def _try(cell: Cell, runs: Path, title: str) -> Done | Failure:
-    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs."""
-    note = runs / f"{cell.folder}.failed.txt"
-    try:
-        with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
-            run, records = run_cell(cell, runs, watch, count)
-        note.unlink(missing_ok=True)
-        return Done(cell=cell, run=run, records=records)
-    except Exception as error:
-        make_folder(runs)
-        write_file(note, traceback.format_exc().encode(errors="backslashreplace"))
-        return Failure(cell=cell, reason=" ".join(str(error).split()) or type(error).__name__)
+def _finish(study: Study, failed: Sequence[Failure], folder: Path, on: On) -> None:
+    """Write the outcome of what is done, then raise what failed."""
+    if study.done or not study.cells:
+        made: Made = import_module(f".outcomes.{study.experiment.outcome}", __package__).make(study)
+        write_outcome(study, made, folder, [f"{one.cell.name}: {one.reason}" for one in failed])
+    if failed:
+        first = f"{failed[0].cell.name}: {failed[0].reason}"
+        lack = "are not done" if on == "none" else "failed"
+        many = f"{len(failed)} of {len(study.cells)} cells {lack}, the first is {first}"
+        again = "run them without --on none" if on == "none" else "the same command tries the failed ones again"
+        raise RunFailed(f"{many}; the others are kept in {folder}; {again}")
 
 
-def _write_cells(folder: Path, cells: Sequence[Cell], done: Sequence[Done], failed: Sequence[Failure]) -> None:
+def reproduce_cell(
+    name: str | Path,
+    number: int,
+    *,
+    scale: ScaleName = "small",
+    seeds: int | None = None,
+    out: str | Path = "reproduced",
+    overrides: Sequence[str] = (),
+) -> Path:
+    """Run one cell, counted from 1, and write no outcome; returns its run folder. What a job of a cluster does.
+
+    It waits while another process trains into that folder. The other arguments are those of `reproduce`.
+    """
+    _, _, cells = prepare(name, scale, seeds, overrides)
+    if not 1 <= number <= len(cells):
+        raise UserError(f"cell={number} is not among the {len(cells)} cells; see them with --dry-run")
+    cell, runs = cells[number - 1], Path(out) / scale / "runs"
+    waits = f"{runs / cell.folder} is in use: waiting until the other process ends"
+    result = attempt_alone(cell, runs, f"{number}/{len(cells)} {cell.name}", lambda: warnings.warn(waits, stacklevel=2))
+    if isinstance(result, Failure):
+        raise RunFailed(f"{cell.name}: {result.reason}; traceback in {note_of(cell, runs)}")
+    return result.run.path
+
+
+def check_needs(cpus: int | None, gpus: int | None) -> None:
+    """Refuse numbers that no cell can have."""
+    if cpus is not None and cpus < 1:
+        raise UserError(f"cpus={cpus} must be at least 1")
+    if gpus is not None and gpus < 0:
+        raise UserError(f"gpus={gpus} must be at least 0")
+
+
+def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int | None) -> Results:
+    if on == "ray":
+        from ._ray import run_on_ray
+
+        return run_on_ray(cells, runs, cpus or 1, gpus)
+    return run_here(cells, runs) if on == "local" else collect(cells, runs)
+
+
+def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Result]) -> None:
     """What became of each cell, for people and programs."""
-    finished = {one.cell.folder for one in done}
-    reasons = {one.cell.folder: one.reason for one in failed}
-    states = [
-        {
-            "cell": cell.name,
-            "seed": cell.config.seed,
-            "run": cell.folder,
-            "state": "done" if cell.folder in finished else "failed" if cell.folder in reasons else "waiting",
-            "reason": reasons.get(cell.folder, ""),
-        }
-        for cell in cells
-    ]
+    states = list[dict[str, Any]]()
+    for place, cell in enumerate(cells):
+        result = results.get(place)
+        state = "waiting" if result is None else "done" if isinstance(result, Done) else "failed"
+        reason = result.reason if isinstance(result, Failure) else ""
+        seed, run = cell.config.seed, cell.folder
+        states.append({"cell": cell.name, "seed": seed, "run": run, "state": state, "reason": reason})
     write_file(folder / "cells.json", json.dumps(states, indent=1, ensure_ascii=False).encode())
 
 
