@@ -1,0 +1,184 @@
+"""Terminal-value problems ∂u/∂t + F·∇u + ½G²Δu = 0, u(x, 1) = o(x), and some whose solution is known.
+
+The closed forms follow from the law of x(1) along dx = F dt + G dB, each stated where it is used.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from .._errors import UserError
+from ._plain import lengths
+
+Field = Callable[[Tensor, float], Tensor]
+"""Of points, N×d, and a time."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What TE_AdaDiff needs to be solved backward from t = 1 to t = 0.
+
+    Args:
+        dimension: d, of a point.
+        drift: F(x, t), N×d.
+        scale: G(x, t), N or N×1; only its square matters.
+        terminal: o(x), N.
+        solution: u(x, t), N, where it is known.
+        bounds: of o, where they are known; u keeps them, being an average of o.
+    """
+
+    dimension: int
+    drift: Field
+    scale: Field
+    terminal: Callable[[Tensor], Tensor]
+    solution: Field | None = None
+    bounds: tuple[float, float] | None = None
+
+
+def constant(*, drift: Sequence[float] = (1.0,), scale: float = 0.4, width: float = 0.5) -> Problem:
+    """Constant F and G with the terminal value exp(-|x|²/2w²); its dimension is that of `drift`.
+
+    x(1) given x(t) = x is normal with mean x + (1-t)F and variance (1-t)G².
+    """
+    _check_positive(width=width)
+    velocity = torch.tensor(drift, dtype=torch.float64)
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        return bump_expectation(x + (1 - t) * velocity, (1 - t) * scale**2, width)
+
+    return Problem(
+        dimension=len(drift),
+        drift=lambda x, t: velocity.to(x).expand_as(x),
+        scale=_everywhere(scale),
+        terminal=lambda x: bump_expectation(x, 0.0, width),
+        solution=solution,
+        bounds=(0.0, 1.0),
+    )
+
+
+def ornstein_uhlenbeck(
+    *, dimension: int = 1, rate: float = 1.0, turn: float = 0.0, scale: float = 0.4, width: float = 0.5
+) -> Problem:
+    """F = -κx, in the plane also turning about 0, with constant G and the terminal value exp(-|x|²/2w²).
+
+    x(1) given x(t) = x is normal with mean e^{-κ(1-t)}x, turned by ω(1-t), and variance G²(1 - e^{-2κ(1-t)})/2κ.
+
+    Args:
+        dimension: of a point.
+        rate: κ; negative makes the field spread.
+        turn: ω in radians; 0 unless the dimension is 2.
+        scale: G.
+        width: w.
+    """
+    _check_positive(width=width)
+    if turn and dimension != 2:
+        raise UserError(f"turn={turn:g} needs dimension=2, not {dimension}; leave it at 0")
+
+    def drift(x: Tensor, t: float) -> Tensor:
+        return turn * _quarter_turn(x) - rate * x if turn else -rate * x
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        left, angle = 1 - t, turn * (1 - t)
+        turned = math.cos(angle) * x + math.sin(angle) * _quarter_turn(x) if turn else x
+        return bump_expectation(math.exp(-rate * left) * turned, scale**2 * decayed_time(rate, left), width)
+
+    return Problem(
+        dimension=dimension,
+        drift=drift,
+        scale=_everywhere(scale),
+        terminal=lambda x: bump_expectation(x, 0.0, width),
+        solution=solution,
+        bounds=(0.0, 1.0),
+    )
+
+
+def geometric(*, dimension: int = 1, rate: float = 0.2, scale: float = 0.4) -> Problem:
+    """F = μx, G = s|x|, terminal value |x|²: u = |x|² e^{(2μ + d s²)(1-t)}.
+
+    Put it into the equation: F·∇u = 2μu and ½G²Δu = ½s²|x|²·2d e^{…} = d s² u, so ∂u/∂t = -(2μ + d s²)u.
+    """
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        return x.square().sum(-1) * math.exp((2 * rate + dimension * scale**2) * (1 - t))
+
+    return Problem(
+        dimension=dimension,
+        drift=lambda x, t: rate * x,
+        scale=lambda x, t: scale * lengths(x),
+        terminal=lambda x: solution(x, 1.0),
+        solution=solution,
+    )
+
+
+def stretched(*, rate: float = 0.5, scale: float = 0.3, width: float = 0.5) -> Problem:
+    """A G that grows with |x| on the whole line and a bounded terminal value: the problem `constant` in y = asinh x.
+
+    Itô's formula for x = sinh y with dy = a dt + s dB gives F = a√(1+x²) + ½s²x and G = s√(1+x²), so u is that of
+    `constant` at asinh x.
+    """
+    straight = constant(drift=(rate,), scale=scale, width=width)
+    solution = straight.solution
+    assert solution is not None
+    return Problem(
+        dimension=1,
+        drift=lambda x, t: rate * (1 + x.square()).sqrt() + scale**2 / 2 * x,
+        scale=lambda x, t: scale * (1 + x.square()).sqrt().squeeze(-1),
+        terminal=lambda x: straight.terminal(x.asinh()),
+        solution=lambda x, t: solution(x.asinh(), t),
+        bounds=(0.0, 1.0),
+    )
+
+
+def benes(*, speed: float = 1.0, scale: float = 0.3) -> Problem:
+    """F = B tanh(Bx/s²), G = s, terminal value sign(x): a drift bounded by B that divides the line within s²/B.
+
+    With h = cosh(Bx/s²) the drift is s²∇log h, and ½s²Δh = (B²/2s²)h: by Doob's transform x(1) is a mixture of
+    N(x ± B(1-t), s²(1-t)) with the weights (1 ± tanh(Bx/s²))/2.
+    """
+    _check_positive(speed=speed, scale=scale)
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        y, left = x.squeeze(-1), 1 - t
+        spread = scale * math.sqrt(2 * left)
+        lean = (speed / scale**2 * y).tanh()
+        up, down = ((y + way * speed * left).div(spread).erf() for way in (1, -1))
+        return (1 + lean) / 2 * up + (1 - lean) / 2 * down if left else y.sign()
+
+    return Problem(
+        dimension=1,
+        drift=lambda x, t: speed * (speed / scale**2 * x).tanh(),
+        scale=_everywhere(scale),
+        terminal=lambda x: x.squeeze(-1).sign(),
+        solution=solution,
+        bounds=(-1.0, 1.0),
+    )
+
+
+def bump_expectation(mean: Tensor, variance: float, width: float) -> Tensor:
+    """E exp(-|y|²/2w²) for y normal with a mean, N×d, and one variance in every direction, N."""
+    total = width**2 + variance
+    return (width**2 / total) ** (mean.shape[-1] / 2) * (-mean.square().sum(-1) / (2 * total)).exp()
+
+
+def decayed_time(rate: float, time: float) -> float:
+    """∫₀^time e^{-2κs} ds, for any rate κ."""
+    return -math.expm1(-2 * rate * time) / (2 * rate) if rate else time
+
+
+def _everywhere(value: float) -> Field:
+    return lambda x, t: x.new_full((len(x),), value)
+
+
+def _quarter_turn(x: Tensor) -> Tensor:
+    return torch.stack([-x[:, 1], x[:, 0]], -1)
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise UserError(f"{name}={value:g} must be above 0")

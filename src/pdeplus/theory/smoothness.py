@@ -1,0 +1,182 @@
+"""Theorem TEGen measured: how far apart u(x+δ, 0) and u(x, 0) are, over fields, distances and scales."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._progress import counting_bar
+from .._seeds import generator_for
+from ._plain import rows
+from .bounds import difference_bound
+from .grid import Grid
+from .problems import Problem, benes
+from .transport import solve
+
+SIGMAS = (1.0, 0.5, 0.25, 0.1, 0.05)
+DISTANCES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""‖δ‖ in parts of σ."""
+NARROW = 0.5
+"""Distances up to this part of σ are fitted: beyond, a difference of bounded values must level off."""
+CELLS_PER_SIGMA = 8
+WALL, LOOKED_AT = 5.0, 1.5
+"""Half the box that is solved in, and half the interval of the points x."""
+LEAST_POINTS = 161
+WAVES = 3
+"""In a random field."""
+
+Ending = Literal["step", "slope"]
+"""Of the terminal value: sign(x), or tanh(2x), which is smooth already."""
+
+
+class Sample(NamedTuple):
+    """The largest |u(x+δ, 0) - u(x, 0)| over x for one field."""
+
+    field: int
+    ending: Ending
+    sigma: float
+    distance: float
+    difference: float
+    bound: float
+
+
+class Fit(NamedTuple):
+    """log difference = field's own constant + a log ‖δ‖ + b log σ, by least squares, with standard errors."""
+
+    distance: float
+    distance_error: float
+    sigma: float
+    sigma_error: float
+
+
+class Escape(NamedTuple):
+    """The Beneš drift, |F| ≤ 1, at ‖δ‖ = σ²: the difference, and the C that C(‖δ‖/σ)^α would need."""
+
+    sigma: float
+    difference: float
+    needed_at_one: float
+    needed_at_half: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Smoothness:
+    """All samples and what they come to.
+
+    Args:
+        samples: over fields, endings, σ and ‖δ‖.
+        expansions: L of each field.
+        step: exponents for sign(x) over all σ, ‖δ‖ ≤ σ/2.
+        slope_small: the same for tanh(2x) over the three smallest σ.
+        tightest: the largest difference ÷ bound over all samples.
+        constant: the least C with difference ≤ C‖δ‖/σ on all samples.
+        escapes: what the Beneš drift does as σ falls.
+    """
+
+    samples: tuple[Sample, ...]
+    expansions: tuple[float, ...]
+    step: Fit
+    slope_small: Fit
+    tightest: float
+    constant: float
+    escapes: tuple[Escape, ...]
+
+
+def measure_smoothness(*, fields: int = 5, seed: int = 0, sigmas: Sequence[float] = SIGMAS) -> Smoothness:
+    """Solve the equation for random fields at every σ and look at the largest differences.
+
+    Each field is a sum of three moving waves, of which the largest slope L is known. u is solved on a grid of σ/8.
+    """
+    drawn = [random_field(seed, i) for i in range(fields)]
+    samples = list[Sample]()
+    with counting_bar("smoothness", len(drawn) * len(sigmas) * 2, "solution") as count:
+        for i, (field, expansion) in enumerate(drawn):
+            for ending in ("step", "slope"):
+                for sigma in sigmas:
+                    samples += _samples(i, field, expansion, ending, sigma)
+                    count(1)
+    smallest = sorted(sigmas)[:3]
+    return Smoothness(
+        samples=tuple(samples),
+        expansions=tuple(expansion for _, expansion in drawn),
+        step=fit_exponents([s for s in samples if s.ending == "step"]),
+        slope_small=fit_exponents([s for s in samples if s.ending == "slope" and s.sigma in smallest]),
+        tightest=max(s.difference / s.bound for s in samples),
+        constant=max(s.difference * s.sigma / s.distance for s in samples),
+        escapes=tuple(escape(sigma) for sigma in sigmas),
+    )
+
+
+class Wave(NamedTuple):
+    """a sin(kx + φ + ωt)."""
+
+    height: float
+    number: float
+    phase: float
+    speed: float
+
+
+def random_field(seed: int, index: int) -> tuple[tuple[Wave, ...], float]:
+    """Three waves and the largest ∂F/∂x of their sum, as 1000 × 50 points and times have it."""
+    numbers = torch.rand(WAVES, 4, generator=generator_for(seed, "waves", index), dtype=torch.float64)
+    waves = tuple(Wave(0.2 + 0.6 * a, 0.5 + 1.5 * k, 2 * math.pi * p, 4 * s - 2) for a, k, p, s in rows(numbers))
+    x, t = torch.linspace(-WALL, WALL, 1000).double()[:, None], torch.linspace(0, 1, 50).double()
+    slopes = sum((w.height * w.number * (w.number * x + w.phase + w.speed * t).cos() for w in waves), torch.zeros(()))
+    return waves, float(slopes.max())
+
+
+def wave_problem(waves: Sequence[Wave], sigma: float, ending: Ending) -> Problem:
+    """The waves as drift, a constant scale, and sign(x) or tanh(2x) at the end."""
+
+    def drift(x: Tensor, t: float) -> Tensor:
+        return sum((w.height * (w.number * x + w.phase + w.speed * t).sin() for w in waves), torch.zeros_like(x))
+
+    return Problem(
+        dimension=1,
+        drift=drift,
+        scale=lambda x, t: x.new_full((len(x),), sigma),
+        terminal=lambda x: x[:, 0].sign() if ending == "step" else (2 * x[:, 0]).tanh(),
+        bounds=(-1.0, 1.0),
+    )
+
+
+def fit_exponents(samples: Sequence[Sample]) -> Fit:
+    """Exponents of ‖δ‖ and σ in the difference over samples with ‖δ‖ ≤ σ/2, each field with its own constant."""
+    used = [s for s in samples if s.distance <= NARROW * s.sigma * (1 + 1e-9)]
+    names = sorted({s.field for s in used})
+    own = np.array([[float(s.field == name) for name in names] for s in used])
+    slopes = np.log([[s.distance, s.sigma] for s in used])
+    design, target = np.hstack([slopes, own]), np.log([s.difference for s in used])
+    found, *_ = np.linalg.lstsq(design, target, rcond=None)
+    left = target - design @ found
+    covariance = np.linalg.inv(design.T @ design) * float(left @ left) / (len(used) - design.shape[1])
+    errors = np.sqrt(np.diag(covariance))
+    return Fit(float(found[0]), float(errors[0]), float(found[1]), float(errors[1]))
+
+
+def escape(sigma: float) -> Escape:
+    """|u(σ²/2, 0) - u(-σ²/2, 0)| for the Beneš drift, in closed form, against (‖δ‖/σ)^α = σ^α."""
+    solution = benes(speed=1.0, scale=sigma).solution
+    assert solution is not None
+    ends = solution(torch.tensor([[-(sigma**2) / 2], [sigma**2 / 2]], dtype=torch.float64), 0.0)
+    difference = float(ends[1] - ends[0])
+    return Escape(sigma, difference, difference / sigma, difference / math.sqrt(sigma))
+
+
+def _samples(index: int, waves: Sequence[Wave], expansion: float, ending: Ending, sigma: float) -> list[Sample]:
+    """The largest differences over x at each distance, with the bound for this field."""
+    points = 2 * math.ceil(WALL * CELLS_PER_SIGMA / sigma) + 1
+    grid = Grid(low=(-WALL,), high=(WALL,), points=(max(points, LEAST_POINTS),))
+    solution = solve(wave_problem(waves, sigma, ending), grid)
+    x = torch.linspace(-LOOKED_AT, LOOKED_AT, 2001, dtype=torch.float64)[:, None]
+    here = solution.at(x)
+    found = list[Sample]()
+    for distance in (part * sigma for part in DISTANCES if part * sigma <= 1):
+        difference = float((solution.at(x + distance) - here).abs().max())
+        bound = difference_bound(distance, sigma, expansion=expansion)
+        found.append(Sample(index, ending, sigma, distance, difference, bound))
+    return found

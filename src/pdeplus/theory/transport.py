@@ -1,0 +1,206 @@
+"""TE_AdaDiff on a grid: ∂u/∂t + F·∇u + ½G²Δu = 0 from u(x, 1) = o(x) back to t = 0, in one or two dimensions.
+
+In τ = 1-t the equation reads ∂u/∂τ = F·∇u + ½G²Δu. Space: fourth-order central differences for both terms and, for
+the transport, the dissipation |F|h³/12 ∂⁴u, which together is the third-order upwind-biased difference. Time: the
+three-stage Runge-Kutta step of Shu and Osher. All of it is of third order, and what the grid smooths by itself falls
+with h³.
+
+An explicit scheme of this order overshoots at steep places. u is an average of o, so after every step it is cut back to
+the problem's bounds of o, or else to o's range on the grid and a tenth beyond: at every point that brings it nearer to
+the solution. The limits on the step are von Neumann's, for fields that a few cells resolve; where a field jumps from
+node to node the scheme is not accurate, and bounded only by this cut.
+
+The wall: nothing is known outside the box, so u continues there with the value at the wall, and drift through the
+wall does not count. Along a path this means: who would leave is held at the wall. Errors of this spread inward as far
+as paths reach from the wall; leave a margin around the points that matter.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._errors import UserError
+from ._fields import drift_at, scale_at, terminal_at
+from ._plain import floats
+from ._threads import one_thread
+from .grid import Grid, Solution
+from .problems import Problem
+
+TRANSPORT_LIMIT = 1.5
+"""Largest Δt Σ|F|/h of a stable step without diffusion; the von Neumann bound is 1.61."""
+DIFFUSION_LIMIT = 0.45
+"""Largest Δt Σ½G²/h² of a stable step without transport; the von Neumann bound is 0.471."""
+LOOKS = 33
+"""Times at which the fields are looked at before the first step."""
+SLACK = 0.1
+"""Of o's range on the grid, beyond which u is cut: its peaks may lie between grid points."""
+MARGIN = 1.02
+"""On the number of steps chosen here, for what fields do between the looks."""
+
+
+@final
+@dataclass(frozen=True)
+class _Coefficients:
+    """Fields at a time, and the weights that they give five neighbours along each axis."""
+
+    drift: Tensor
+    scale: Tensor
+    weights: tuple[tuple[Tensor, ...], ...]
+
+
+@one_thread()
+def solve(problem: Problem, grid: Grid, steps: int | None = None, *, keep: Sequence[float] = (0.0,)) -> Solution:
+    """u on a grid at the times in `keep`.
+
+    Every number of steps that is accepted is stable; a smaller one is refused with the least that is not. A grid whose
+    own smoothing exceeds the diffusion asked for is refused where that holds at most points and warned about where it
+    holds at some: the warning tells how many points would do.
+
+    Args:
+        problem: of the grid's dimension.
+        grid: where; see above for its walls.
+        steps: from t = 1 to t = 0; where none is given, the least that is stable.
+        keep: times in [0, 1].
+    """
+    if problem.dimension != grid.dimension:
+        raise UserError(f"grid has {grid.dimension} dimensions and the problem {problem.dimension}; they must agree")
+    _check_times(keep)
+    u = terminal_at(problem, grid.nodes).double().reshape(grid.points)
+    bounds = problem.bounds or _range(u)
+    chosen = _check_steps(steps, least_steps(problem, grid), grid)
+    check_resolution(problem, grid)
+    kept, now, taken = {1.0: u}, 1.0, 0
+    for until in sorted(set(keep) - {1.0}, reverse=True):
+        parts = math.ceil((now - until) * chosen - 1e-9)
+        u = _march(problem, grid, u, now, until, parts, bounds)
+        kept[until], now, taken = u, until, taken + parts
+    values = torch.stack([kept[float(t)] for t in keep])
+    return Solution(grid=grid, times=tuple(float(t) for t in keep), values=values, steps=taken)
+
+
+def least_steps(problem: Problem, grid: Grid) -> int:
+    """The least number of steps from t = 1 to t = 0 that is stable, as the fields look at 33 times."""
+    times = [i / (LOOKS - 1) for i in range(LOOKS)]
+    needs = [_need(drift_at(problem, grid.nodes, t), scale_at(problem, grid.nodes, t), grid) for t in times]
+    return max(1, math.ceil(max(needs)))
+
+
+def check_resolution(problem: Problem, grid: Grid) -> None:
+    """Refuse, or warn of, a grid that smooths more than the diffusion does.
+
+    Over unit time the diffusion damps a wave of length 2πG by e^{-1/2} and the scheme by e^{-|F|h³/12G⁴}: the grid is
+    too coarse where |F|h³ > 6G⁴. At that limit a jump in o comes out with little more than half its slope, at a tenth
+    of it with 0.8 of it; what is smooth already suffers less. Where G is 0 no diffusion is asked for.
+    """
+    nodes = grid.nodes
+    speed, scale = drift_at(problem, nodes, 1.0).abs(), scale_at(problem, nodes, 1.0).abs()[:, None]
+    enough = (6 * scale**4 / speed).pow(1 / 3)[scale[:, 0] > 0]  # the spacings that would do
+    coarse = (torch.tensor(grid.spacing, dtype=torch.float64) > enough).any(-1)
+    share = float(coarse.sum()) / len(nodes)
+    if share == 0:
+        return
+    have = " × ".join(map(str, grid.points))
+    text = f"points={have} smooth more than the diffusion asked for at {100 * share:.3g} % of the grid"
+    if share > 0.5:
+        raise UserError(f"{text}; {_sufficient(grid, enough.quantile(0.5, 0))} points suffice for most of it")
+    most = _sufficient(grid, enough[coarse].quantile(0.5, 0))
+    warnings.warn(f"{text}, where u comes out smoother than it is; {most} points would halve this", stacklevel=3)
+
+
+def _sufficient(grid: Grid, spacing: Tensor) -> str:
+    """How many points along each axis make a spacing no larger than this."""
+    lengths = [high - low for low, high in zip(grid.low, grid.high, strict=True)]
+    least = [math.ceil(length / h) + 1 for length, h in zip(lengths, floats(spacing), strict=True)]
+    return " × ".join(str(max(n, now)) for n, now in zip(least, grid.points, strict=True))
+
+
+def _march(
+    problem: Problem, grid: Grid, u: Tensor, start: float, end: float, steps: int, bounds: tuple[float, float]
+) -> Tensor:
+    """`steps` Runge-Kutta steps from `start` back to `end`; one step's last fields are the next one's first."""
+    dt = (start - end) / steps
+    first = _coefficients(problem, grid, start, dt, None)
+    for i in range(steps):
+        t = start - i * dt
+        half = _coefficients(problem, grid, t - dt / 2, dt, first)
+        last = _coefficients(problem, grid, max(t - dt, 0.0), dt, half)  # rounding may lead below 0
+        one = u + dt * _rate(u, first)
+        two = 3 / 4 * u + 1 / 4 * (one + dt * _rate(one, last))
+        u = (1 / 3 * u + 2 / 3 * (two + dt * _rate(two, half))).clamp(*bounds)
+        first = last
+    return u
+
+
+def _range(u: Tensor) -> tuple[float, float]:
+    low, high = float(u.min()), float(u.max())
+    return low - SLACK * (high - low), high + SLACK * (high - low)
+
+
+def _rate(u: Tensor, coefficients: _Coefficients) -> Tensor:
+    """F·∇u + ½G²Δu."""
+    around = pad(u[None, None], (2, 2) * u.ndim, mode="replicate")[0, 0]
+    total = torch.zeros_like(u)
+    for axis, weights in enumerate(coefficients.weights):
+        line = around if u.ndim == 1 else around.narrow(1 - axis, 2, u.shape[1 - axis])
+        for shift, weight in enumerate(weights):
+            total.addcmul_(weight, line.narrow(axis, shift, u.shape[axis]))
+    return total
+
+
+def _coefficients(problem: Problem, grid: Grid, t: float, dt: float, before: _Coefficients | None) -> _Coefficients:
+    """The difference formulas at time t, refused where the step is too long; `before` where nothing changed."""
+    drift, scale = drift_at(problem, grid.nodes, t), scale_at(problem, grid.nodes, t)
+    if before is not None and torch.equal(drift, before.drift) and torch.equal(scale, before.scale):
+        return before
+    need = _need(drift, scale, grid)
+    if dt * need > 1 + 1e-9:
+        least = math.ceil(MARGIN * need)
+        raise UserError(f"steps={math.ceil(1 / dt)} must be at least {least} for the fields at t={t:.4g}")
+    half_square = (scale.double().square() / 2).reshape(grid.points)
+    pairs = zip(drift.double().T, grid.spacing, strict=True)
+    weights = tuple(_weights(_held(f.reshape(grid.points), axis), half_square, h) for axis, (f, h) in enumerate(pairs))
+    return _Coefficients(drift, scale, weights)
+
+
+def _weights(drift: Tensor, half_square: Tensor, h: float) -> tuple[Tensor, ...]:
+    """Of u at -2h, -h, 0, h, 2h in F ∂u - |F|h³/12 ∂⁴u + ½G² ∂²u."""
+    f, a, d = drift / (12 * h), drift.abs() / (12 * h), half_square / (12 * h * h)
+    return f - a - d, -8 * f + 4 * a + 16 * d, -6 * a - 30 * d, 8 * f + 4 * a + 16 * d, -f - a - d
+
+
+def _held(drift: Tensor, axis: int) -> Tensor:
+    """The drift without what leads through the walls at the ends of an axis."""
+    held = drift.clone()
+    held.select(axis, 0).clamp_(min=0)
+    held.select(axis, -1).clamp_(max=0)
+    return held
+
+
+def _need(drift: Tensor, scale: Tensor, grid: Grid) -> float:
+    """1/Δt of the longest stable step: the part of each limit that is used up, summed."""
+    transport = sum((f.abs() / h for f, h in zip(drift.double().T, grid.spacing, strict=True)), torch.zeros(()))
+    diffusion = scale.double().square() / 2 * sum(h**-2 for h in grid.spacing)
+    return float((transport / TRANSPORT_LIMIT + diffusion / DIFFUSION_LIMIT).max())
+
+
+def _check_steps(steps: int | None, least: int, grid: Grid) -> int:
+    if steps is None:
+        return math.ceil(MARGIN * least)
+    if steps < least:
+        have = " × ".join(map(str, grid.points))
+        raise UserError(f"steps={steps} must be at least {least} for these fields on {have} points")
+    return steps
+
+
+def _check_times(keep: Sequence[float]) -> None:
+    if not keep:
+        raise UserError("keep must name at least one time, such as 0.0")
+    for t in keep:
+        if not 0 <= t <= 1:
+            raise UserError(f"keep has {t:g}; times must lie between 0 and 1")
