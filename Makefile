@@ -26,6 +26,7 @@ benchmark: $(READY)  ## speed, as ratios measured in one run
 	$(BIN)/python benchmarks/augment.py
 	$(BIN)/python benchmarks/corruptions.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/theory.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'

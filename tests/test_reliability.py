@@ -117,6 +117,12 @@ def test_a_folder_in_use_is_refused(tmp_path):
         pass  # the killed process left no lock behind
 
 
+def test_a_process_killed_before_it_began_leaves_nothing_in_the_way(tmp_path):
+    (tmp_path / "lock").touch()
+    (tmp_path / "config.toml.tmp").write_text("half of a con")
+    assert train(pp.load_config("demo", SMALL), tmp_path).finished
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files through /proc")
 def test_many_runs_leak_neither_memory_nor_files(tmp_path):
     config = pp.load_config("demo", [*SMALL, "train.epochs=1", "train.limit=40", "model.width=2"])

@@ -140,13 +140,6 @@ def test_a_run_that_breaks_in_its_last_step_does_not_finish(tmp_path):
     assert not Run.load(tmp_path / "run").finished
 
 
-def test_several_processes_are_refused_for_now(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="several processes is not supported yet"):
-        pp.train(quick(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_batch_of_one_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match="train.batch_size=1: BatchNorm"):
         pp.train(quick("train.batch_size=1"), tmp_path / "run")

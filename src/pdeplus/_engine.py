@@ -1,8 +1,8 @@
-"""The one place that knows Hugging Face accelerate: device, mixed precision, backward, clipping."""
+"""The one place that knows Hugging Face accelerate: processes, device, mixed precision, backward, clipping."""
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast, final
 
 import torch
@@ -10,19 +10,40 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ._errors import UserError
+from ._processes import Processes
+from ._sync_norm import SyncBatchNorm
+
+
+def join() -> Processes:
+    """The processes that a launcher started with this one, each on a device of its own: GPUs over NCCL, CPUs over gloo.
+
+    Only where there are several does this wait, until all have come.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Processes()
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if name not in os.environ:
+            way_out = "start them with torchrun or accelerate launch, or unset WORLD_SIZE"
+            raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
+    from accelerate import PartialState
+
+    cpu = not torch.cuda.is_available()
+    state: Any = PartialState(cpu=cpu, backend="gloo" if cpu else None)
+    return Processes(rank=state.process_index, world=state.num_processes, device=state.device)
 
 
 @final
 class Engine:
-    """Where and in which precision the work is done."""
+    """Where and in which precision the work is done, and by how many."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, *, sync_batch_norm: bool = False) -> None:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 
+        self.processes = join()
+        self._sync_batch_norm = sync_batch_norm and self.processes.world > 1
         AcceleratorState._reset_state()  # type: ignore[reportPrivateUsage]  # else the first run's precision stays
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UserError("training in several processes is not supported yet; start one process")
         self._accelerator: Any = Accelerator(mixed_precision="no" if precision == "fp32" else precision)
 
     @property
@@ -30,9 +51,11 @@ class Engine:
         """Where tensors live."""
         return cast(torch.device, self._accelerator.device)
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Within it, forward passes run in the chosen precision."""
-        return self._accelerator.autocast()
+    @contextmanager
+    def forward(self) -> Generator[None]:
+        """Within it, forward passes run in the chosen precision, and BatchNorm over the chosen processes."""
+        with self._accelerator.autocast(), SyncBatchNorm(self.processes) if self._sync_batch_norm else nullcontext():
+            yield
 
     def wrap(self, optimizer: Optimizer) -> Optimizer:
         """The optimiser, made to step in the chosen precision."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed as dist
 
 from . import __version__
 from ._checkpoint import write_file
@@ -29,6 +30,7 @@ def environment() -> dict[str, Any]:
         "devices": torch.cuda.device_count() or "cpu",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
         "command": " ".join([_program(), *sys.argv[1:]]),
     }
 
@@ -43,9 +45,10 @@ def stamp(folder: Path) -> None:
     path = folder / FILE
     sessions: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else []
     now = environment()
-    for key in ("torch", "threads", "devices", "system"):
-        if sessions and sessions[0][key] != now[key]:
-            text = f"this session has {key} {now[key]}, the run began with {sessions[0][key]}: bits may differ"
+    for key in ("torch", "threads", "processes", "devices", "system"):
+        began = sessions[0].get(key, now[key]) if sessions else now[key]
+        if began != now[key]:
+            text = f"this session has {key} {now[key]}, the run began with {began}: bits may differ"
             warnings.warn(text, stacklevel=2)
     write_file(path, json.dumps([*sessions, now], indent=1).encode())
 

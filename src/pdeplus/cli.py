@@ -1,9 +1,11 @@
 """The command line: parse, call, print. Heavy imports wait until a command needs them."""
 
 import argparse
+import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
@@ -24,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         with warnings.catch_warnings(), stopping():
             warnings.showwarning = _warn
+            _check_alone(options.command)
             COMMANDS[options.command](options)
     except UserError as error:
         _leave(2, str(error))
@@ -36,6 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     sys.exit(0)
+
+
+def _check_alone(command: str) -> None:
+    """Refuse several processes to a command that would do all its work in each of them."""
+    if command != "train" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}: {command} works in one process; only train takes several"
+        )
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
@@ -54,23 +65,33 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    from ._engine import join
     from ._progress import progress_bar
+
+    processes = join()
+    job = processes.on_main(lambda: _training(options))
+    with progress_bar("training") if processes.main else nullcontext() as watch:
+        run = job(watch=watch)
+    if not processes.main:
+        return
+    last = run.metrics[-1]
+    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    shifted = last.get("validation/shifted_accuracy")
+    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+
+
+def _training(options: argparse.Namespace) -> Callable[..., Any]:
+    """What gives the run: training anew, or going on."""
     from .config import load_config
     from .run import Run, resume, train
 
     if (options.preset is None) == (options.resume is None):
         raise UserError("train needs either a PRESET (see: pdeplus list experiments) or --resume DIR")
-    with progress_bar("training") as watch:
-        if options.resume is None:
-            run = train(load_config(options.preset, options.overrides), options.out, watch=watch)
-        elif Run.load(options.resume).finished:
-            raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
-        else:
-            run = resume(options.resume, watch=watch)
-    last = run.metrics[-1]
-    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
-    shifted = last.get("validation/shifted_accuracy")
-    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+    if options.resume is None:
+        return partial(train, load_config(options.preset, options.overrides), options.out)
+    if Run.load(options.resume).finished:
+        raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
+    return partial(resume, options.resume)
 
 
 def _evaluate(options: argparse.Namespace) -> None:

@@ -43,6 +43,8 @@ class Train:
     """Decay of an exponential average of the weights, which is then the model; 0 for none."""
     batch_norm: Literal["shared", "split", "recalibrate"] = "shared"
     """Statistics of plain and diffused passes: shared, split, or measured anew before evaluation."""
+    sync_batch_norm: bool = False
+    """Of several processes: statistics over all their images of a batch; false over each process's own."""
     validation: float = 0.1
     """Fraction of the training images held out, stratified."""
     limit: int = 0

@@ -13,7 +13,8 @@ model.safetensors    weights after the last epoch; its presence says that the ru
 import contextlib
 import json
 import textwrap
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,19 +25,22 @@ import torch
 from torch import Tensor, nn
 
 from . import __version__, _registry
-from ._checkpoint import Checkpoint, encode_weights, load_checkpoint, read_weights, save_checkpoint, write_file
-from ._environment import stamp, written_by
-from ._errors import UserError, check_choice
-from ._lock import FILE as LOCK
+from ._checkpoint import Checkpoint, load_checkpoint, read_weights, save_checkpoint
+from ._engine import join
+from ._environment import written_by
+from ._errors import Stopped, UserError, check_choice
 from ._lock import locked
+from ._processes import ProcessLost
+from ._run_files import begin_files, begun, check_unused, score_of, tensorboard, write_epoch, write_weights
 from ._seeds import derive
+from ._session import Progress, Session, open_session
 from ._signals import held_back
 from .batch_norm import check_batch_size, split_batch_norm
 from .config import Config, Part, load_config, to_tables
 from .data.base import Images, Source, split
 from .methods.base import Method
 from .models.base import check_image_size
-from .trainer import Metrics, Progress, Session, Watch, fit, open_session
+from .trainer import Metrics, Watch, fit
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
@@ -140,45 +144,37 @@ class Run:
         return model.eval()
 
 
-def score_of(record: Metrics) -> float:
-    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
-    clean = float(record["validation/accuracy"])
-    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
-
-
 def train(config: Config, out: str | Path | None = None, *, watch: Watch | None = None) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused.
+    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
+    processes, which all call this, the main one alone writes and calls `watch`.
     """
     default = f"{config.name}-{config.method.name}-seed{config.seed}"
-    folder = Path(out) if out is not None else Path("runs") / default
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        begun = (folder / "config.toml").exists()
-        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
-        raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
-    prepared, text = _prepare(config), tomli_w.dumps(to_tables(config))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}") from error
-    with locked(folder):
-        try:
-            write_file(folder / "config.toml", text.encode())
-        except UserError:
-            (folder / LOCK).unlink()
-            folder.rmdir()
-            raise
+    folder, processes = Path(out) if out is not None else Path("runs") / default, join()
+    processes.on_main(lambda: check_unused(folder))
+    prepared = processes.together(lambda: _prepare(config))
+    text = tomli_w.dumps(to_tables(config))
+    with contextlib.ExitStack() as stack:
+        processes.on_main(lambda: stack.enter_context(begun(folder, text)))
         return _run(*prepared, folder, None, watch)
 
 
 def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
-    """Go on with an interrupted run; it ends as if it had never been interrupted."""
-    run = Run.load(path)
-    if run.finished:
+    """Go on with an interrupted run; it ends as if it had never been interrupted.
+
+    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits.
+    """
+    processes = join()
+    run = processes.on_main(lambda: Run.load(path))
+    if processes.on_main(lambda: run.finished):
         return run
-    with locked(run.path):
-        return _run(*_prepare(run.config), run.path, load_checkpoint(run.path / "checkpoints"), watch)
+    with contextlib.ExitStack() as stack:
+        processes.on_main(lambda: stack.enter_context(locked(run.path)))
+        config = processes.on_main(lambda: run.config)
+        prepared = processes.together(lambda: _prepare(config))
+        checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
+        return _run(*prepared, run.path, checkpoint, watch)
 
 
 def build_source(config: Config) -> Source:
@@ -226,41 +222,39 @@ def _prepare(config: Config) -> tuple[Session, Expects]:
 
 def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
-    stamp(folder)
-    if not (folder / "model.json").exists():
-        write_file(folder / "model.json", json.dumps(asdict(expects), indent=1).encode())
-    _write_metrics(folder, checkpoint.state["progress"]["history"] if checkpoint else [])
-
-    with held_back() as stop, _tensorboard(folder) as show:
-
-        def on_epoch(progress: Progress, network: nn.Module) -> None:
-            _write_metrics(folder, progress.history)
-            scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
-            if scores[-1] == max(scores):  # of equals the later, which has learnt longer
-                write_file(folder / "best.safetensors", encode_weights(network.state_dict()))
-            if session.settings.keep_every and epoch % session.settings.keep_every == 0:
-                (folder / "epochs").mkdir(exist_ok=True)
-                write_file(folder / "epochs" / f"{epoch:04d}.safetensors", encode_weights(network.state_dict()))
-            show(progress.history[-1])
-
-        save = partial(save_checkpoint, folder / "checkpoints")
-        watch = watch or _watch_nothing
-        network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
-        if network is not None:
-            write_file(folder / "model.safetensors", encode_weights(network.state_dict()))
+    processes = session.processes
+    history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
+    with processes.one_voice(), _resumable(folder):
+        processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+        with held_back() as stop, tensorboard(folder) if processes.main else nullcontext(_show_nothing) as show:
+            save = partial(save_checkpoint, folder / "checkpoints")
+            on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
+            watch = watch or _watch_nothing
+            network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
+            if network is not None:
+                processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+        if network is None:
+            raise Stopped("stopped, as another process of this job was asked to")
     return Run(folder)
+
+
+@contextlib.contextmanager
+def _resumable(folder: Path) -> Generator[None]:
+    """Within it the loss of another process is told with the way out."""
+    try:
+        yield
+    except ProcessLost as error:
+        raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
 
 
 def _build(family: str, part: Part, **given: Any) -> Any:
     return _registry.build(family, part.name, part.options, **given)
 
 
+def _show_nothing(record: Metrics) -> None: ...
+
+
 def _watch_nothing(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None: ...
-
-
-def _write_metrics(folder: Path, history: list[Metrics]) -> None:
-    lines = "".join(json.dumps(record) + "\n" for record in history)
-    write_file(folder / "metrics.jsonl", lines.encode())
 
 
 def _read_record(path: Path, number: int, line: bytes) -> Metrics:
@@ -289,20 +283,3 @@ def _seeded(seed: int) -> Generator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
-
-
-@contextlib.contextmanager
-def _tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
-    """Where TensorBoard is installed, what writes an epoch's record to it; else what does nothing."""
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        yield lambda record: None
-        return
-    with SummaryWriter(folder / "tensorboard") as writer:
-
-        def write(record: Metrics) -> None:
-            for name, value in record.items():
-                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
-
-        yield write

@@ -2,27 +2,22 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils._pytree import tree_map
+from torch.optim import Optimizer
 
 from ._checkpoint import Checkpoint
 from ._engine import Engine
 from ._errors import RunFailed
-from ._network import memory_layout
+from ._processes import Processes
 from ._seeds import derive, generator_for
+from ._session import Metrics, Progress, Session, Watch, capture, restore
 from .batch_norm import recalibrate
-from .config import Train
-from .data.base import Batch, Images, Split, epoch_batches, index_batches
+from .data.base import Batch, Images, epoch_batches, index_batches
 from .methods.base import Method, Objective
 
-Metrics = dict[str, Any]
 RECALIBRATION_IMAGES = 2048
 WHAT_TO_TRY = (
     "try a lower train.lr (or method.diffusion_lr), train.warmup=1 or train.clip_norm=1; "
@@ -37,25 +32,36 @@ def train_step(
     optimizers: Mapping[str, Optimizer],
     engine: Engine,
     clip_norm: float = 0.0,
+    weight: float = 1.0,
 ) -> dict[str, Tensor]:
     """One step of any method: for each of its objectives zero, backward, step.
 
     Returns the losses' terms and the metrics, still on the device: nothing here waits for it but the
-    check that the loss is finite.
+    check that the loss is finite. Of several processes each steps with the mean of all their gradients.
+
+    Args:
+        model: the prepared network.
+        method: gives the objectives.
+        batch: this process's images.
+        optimizers: by the names that objectives use.
+        engine: where the work is done.
+        clip_norm: greatest norm of an update's gradient; 0 for no clipping.
+        weight: of this process's loss, 1 on average over the processes.
     """
     logs = dict[str, Tensor]()
     goals = method.objectives(model, batch)
     while True:
-        with engine.autocast():
+        with engine.forward():
             goal = next(goals, None)
         if goal is None:
             return logs
-        _check_finite(goal)
+        _check_finite(goal, engine.processes)
         chosen = [optimizers[name] for name in goal.update]
         parameters = [p for optimizer in chosen for p in parameters_of(optimizer)]
         for optimizer in chosen:
             optimizer.zero_grad()
-        engine.backward(goal.loss, inputs=parameters if goal.reach == "updated" else None)
+        engine.backward(goal.loss * weight, inputs=parameters if goal.reach == "updated" else None)
+        engine.processes.average_gradients(parameters)
         if clip_norm:
             engine.clip(parameters, clip_norm)
         for optimizer in chosen:
@@ -66,71 +72,6 @@ def train_step(
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
     """The trainable parameters an optimiser steps on."""
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-
-
-@dataclass
-class Progress:
-    """Where a run stands; saved whole in every checkpoint."""
-
-    epoch: int = 0
-    batch: int = 0
-    """The next batch of that epoch."""
-    seconds: float = 0.0
-    """Training time of that epoch so far."""
-    totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """Sums of this epoch's logs, each weighted by its batch's images."""
-    images: int = 0
-    """Images seen in that epoch so far."""
-    history: list[Metrics] = field(default_factory=list[Metrics])
-    """One record per finished epoch."""
-
-    def add(self, logs: Mapping[str, Tensor], images: int, seconds: float) -> None:
-        """Count one step in."""
-        self.batch, self.images, self.seconds = self.batch + 1, self.images + images, self.seconds + seconds
-        for name, value in logs.items():
-            self.totals[name] = self.totals.get(name, torch.zeros_like(value)) + value * images
-
-    def close_epoch(self, record: Metrics) -> None:
-        """File the epoch's record and start the next."""
-        self.history.append(record)
-        self.epoch, self.batch, self.seconds, self.images, self.totals = self.epoch + 1, 0, 0.0, 0, {}
-
-
-@dataclass
-class Session:
-    """What a run holds in memory."""
-
-    model: nn.Module
-    method: Method
-    split: Split
-    settings: Train
-    seed: int
-    engine: Engine
-    layout: torch.memory_format
-    optimizers: Mapping[str, Optimizer]
-    peaks: Mapping[str, list[float]]
-    """Peak learning rate of each optimiser's groups."""
-    averaged: AveragedModel | None
-    progress: Progress
-
-    @property
-    def network(self) -> nn.Module:
-        """What the run is after: the model, or its average."""
-        return self.model if self.averaged is None else self.averaged.module
-
-    def batches(self, epoch: int) -> list[Tensor]:
-        """Index batches of one epoch."""
-        size, reshuffle = self.settings.batch_size, self.settings.reshuffle
-        return epoch_batches(len(self.split.train), batch_size=size, epoch=epoch, seed=self.seed, reshuffle=reshuffle)
-
-    def on_device(self, images: Images) -> tuple[Tensor, Tensor]:
-        """Float images in the run's layout, and labels."""
-        device = self.engine.device
-        return images.floats().to(device, memory_format=self.layout), images.labels.to(device)
-
-
-Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
-"""Called after each step with its number, the number of all steps, the progress and the step's logs."""
 
 
 def fit(
@@ -145,91 +86,94 @@ def fit(
     """Train and return the trained network (the average, if settings.ema); None where it was stopped before its end.
 
     The result depends on what the session was opened with alone: a run resumed from any of its checkpoints ends
-    with the same bits. All randomness comes from (seed, position); torch's global state is put back.
+    with the same bits. All randomness comes from (seed, position) and, of several processes, from their number and
+    the process's own; torch's global state is put back. Weights are the same in all processes after every step.
 
     Args:
         session: freshly opened.
         resume: a checkpoint to go on from.
         save: takes a step number and a checkpoint, at each epoch's end and every checkpoint_seconds.
-        on_step: called after each step.
+        on_step: called after each step, as `save` and `on_epoch` are, in the main process alone.
         on_epoch: called after each epoch, before its checkpoint, with the progress and the network.
-        stop: asked after each step; once it says yes, a checkpoint is saved and training ends.
+        stop: asked after each step; once it says yes in any process, a checkpoint is saved and training ends in all.
     """
     if resume is not None:
         restore(resume, session)
-    settings = session.settings
-    progress, per_epoch = session.progress, len(session.batches(0))
+    processes, progress, per_epoch = session.processes, session.progress, len(session.batches(0))
+    processes.copy_main([*session.model.parameters(), *session.model.buffers()])
     with torch.random.fork_rng():
-        saved_at = time.monotonic()
-        while progress.epoch < settings.epochs:
-            batches = session.batches(progress.epoch)
-            session.model.train()
-            coming = session.split.train.batches(batches[progress.batch :])
-            while progress.batch < len(batches):
-                step = progress.epoch * per_epoch + progress.batch
-                logs = run_step(session, coming, step, settings.epochs * per_epoch)
-                on_step(step, settings.epochs * per_epoch, progress, logs)
-                due, stopped = time.monotonic() - saved_at >= settings.checkpoint_seconds, stop()
-                if progress.batch < len(batches) and (due or stopped):
-                    check_weights(session)
-                    save(step + 1, capture(session))
-                    saved_at = time.monotonic()
-                    if stopped:
-                        return None
+        while progress.epoch < session.settings.epochs:
+            if not run_epoch(session, save, on_step, stop):
+                return None
             check_weights(session)
             finish_epoch(session)
-            on_epoch(progress, session.network)
-            save(progress.epoch * per_epoch, capture(session))
-            saved_at = time.monotonic()
-            if stop() and progress.epoch < settings.epochs:
+            processes.on_main(lambda: on_epoch(progress, session.network))
+            processes.on_main(lambda: save(progress.epoch * per_epoch, capture(session)))
+            if any(processes.any(stop())) and progress.epoch < session.settings.epochs:
                 return None
     return session.network
 
 
-def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
-    """Put the prepared model on its device and make its optimisers.
+def run_epoch(
+    session: Session, save: Callable[[int, Checkpoint], None], on_step: Watch, stop: Callable[[], bool]
+) -> bool:
+    """Train on what is left of an epoch. False where it was stopped in its middle, with a checkpoint of that step."""
+    settings, processes, progress = session.settings, session.processes, session.progress
+    batches, per_epoch = session.batches(progress.epoch), len(session.batches(0))
+    saved_at = time.monotonic()
+    session.model.train()
+    coming = session.split.train.batches([processes.share(batch) for batch in batches[progress.batch :]])
+    while progress.batch < len(batches):
+        step, steps = progress.epoch * per_epoch + progress.batch, settings.epochs * per_epoch
+        logs = run_step(session, coming, len(batches[progress.batch]), step, steps)
+        if processes.main:
+            on_step(step, steps, progress, logs)
+        due, stopped = processes.any(time.monotonic() - saved_at >= settings.checkpoint_seconds, stop())
+        if progress.batch < len(batches) and (due or stopped):
+            check_weights(session)
+            processes.on_main(lambda step=step: save(step + 1, capture(session)))
+            saved_at = time.monotonic()
+            if stopped:
+                return False
+    return True
+
+
+def run_step(session: Session, coming: Iterator[Images], size: int, step: int, steps: int) -> dict[str, Tensor]:
+    """Train on the next batch, with the learning rates and the random streams of that step.
 
     Args:
-        model: the prepared network.
-        method: gives each step's objectives and the optimisers.
-        split: training and validation images.
-        settings: the loop's settings.
-        seed: of the order, the augmentations and the noise.
+        session: of this process.
+        coming: this process's shares of the batches.
+        size: images of this batch in all processes.
+        step: its number.
+        steps: of the whole run.
     """
-    engine = Engine(settings.precision)
-    model.to(engine.device)
-    layout = memory_layout(model, settings.channels_last, engine.device)
-    model.to(memory_format=layout)  # type: ignore[reportCallIssue]
-
-    def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        s = settings
-        return SGD(parameters, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
-
-    optimizers = {name: engine.wrap(o) for name, o in method.optimizers(model, build).items()}
-    peaks = {name: [float(group["lr"]) for group in o.param_groups] for name, o in optimizers.items()}
-    averaged = None
-    if settings.ema:
-        averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
-    return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
-
-
-def run_step(session: Session, coming: Iterator[Images], step: int, steps: int) -> dict[str, Tensor]:
-    """Train on the next batch, with the learning rates and the random streams of that step."""
-    started, settings = time.monotonic(), session.settings
-    torch.manual_seed(derive(session.seed, "torch", step))  # for dropout and the like
+    started, settings, processes = time.monotonic(), session.settings, session.processes
+    torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
     warmup = round(settings.warmup * len(session.batches(0)))
     set_learning_rates(session.optimizers, session.peaks, learning_rate_factor(step, steps, warmup))
     images, labels = session.on_device(next(coming))
-    stream = generator_for(session.seed, "step", step, device=session.engine.device)
-    batch = Batch(images, labels, session.split.transform, stream)
+    stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)
+    batch, weight = Batch(images, labels, session.split.transform, stream), len(labels) * processes.world / size
+    tools = session.optimizers, session.engine, settings.clip_norm
     try:
-        logs = train_step(session.model, session.method, batch, session.optimizers, session.engine, settings.clip_norm)
+        logs = train_step(session.model, session.method, batch, *tools, weight)
     except FloatingPointError as error:
         raise RunFailed(f"step {step} (epoch {session.progress.epoch + 1}): {error}") from error
+    processes.average([buffer for buffer in session.model.buffers() if buffer.is_floating_point()])
     if session.averaged is not None:
         session.averaged.update_parameters(session.model)
-    session.progress.add(logs, len(labels), time.monotonic() - started)
+    logs = joint_logs(processes, logs, weight)
+    session.progress.add(logs, size, time.monotonic() - started)
     return logs
+
+
+def joint_logs(processes: Processes, logs: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
+    """The means over the images of all processes; each process's own count by its weight."""
+    if processes.world == 1:
+        return dict(logs)
+    means = processes.sum(torch.stack([value.float() for value in logs.values()]) * (weight / processes.world))
+    return dict(zip(logs, means, strict=True))
 
 
 def finish_epoch(session: Session) -> None:
@@ -259,16 +203,18 @@ def validate(session: Session) -> dict[str, float]:
 
 
 def _test(session: Session, images: Images, purpose: str) -> tuple[float, float]:
-    """Accuracy and negative log-likelihood, predicted as the method predicts at test."""
-    correct, nll = 0.0, 0.0
+    """Accuracy and negative log-likelihood, predicted as the method predicts at test; processes take turns."""
+    sums, processes = torch.zeros(2, dtype=torch.float64), session.processes
     parts = index_batches(torch.arange(len(images)), session.settings.batch_size)
-    for i, part in enumerate(images.batches(parts)):
+    turns = range(processes.rank, len(parts), processes.world)
+    for i, part in zip(turns, images.batches([parts[i] for i in turns]), strict=True):
         x, labels = session.on_device(part)
         stream = generator_for(session.seed, purpose, i, device=x.device)
         probabilities = session.method.predict(session.network, x, stream)
-        correct += float((probabilities.argmax(-1) == labels).sum())
-        nll -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
-    return correct / len(images), nll / len(images)
+        sums[0] += float((probabilities.argmax(-1) == labels).sum())
+        sums[1] -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
+    accuracy, nll = processes.sum(sums.to(processes.device)) / len(images)
+    return float(accuracy), float(nll)
 
 
 def learning_rate_factor(step: int, steps: int, warmup: int) -> float:
@@ -292,32 +238,11 @@ def set_learning_rates(optimizers: Mapping[str, Optimizer], peaks: Mapping[str, 
             group["lr"] = peak if group.get("schedule") == "constant" else factor * peak
 
 
-def capture(session: Session) -> Checkpoint:
-    """All state of a run. Random streams need no saving: they follow from the position."""
-    state = {
-        "progress": vars(session.progress),
-        "optimizers": {name: optimizer.state_dict() for name, optimizer in session.optimizers.items()},
-        "averaged": session.averaged.state_dict() if session.averaged is not None else None,
-    }
-    return Checkpoint(dict(session.model.state_dict()), tree_map(_to_cpu, state))
-
-
-def restore(checkpoint: Checkpoint, session: Session) -> None:
-    """Put a checkpoint's state into a freshly opened session."""
-    session.model.load_state_dict(checkpoint.weights)
-    for name, optimizer in session.optimizers.items():
-        optimizer.load_state_dict(checkpoint.state["optimizers"][name])
-    if session.averaged is not None:
-        session.averaged.load_state_dict(checkpoint.state["averaged"])
-    session.progress = Progress(**checkpoint.state["progress"])
-
-
-def _check_finite(goal: Objective) -> None:
-    if bool(torch.isfinite(goal.loss)):
+def _check_finite(goal: Objective, processes: Processes) -> None:
+    """Raise in every process if the loss of any is not finite."""
+    finite = bool(torch.isfinite(goal.loss))
+    if not any(processes.any(not finite)):
         return
     bad = next((name for name, part in goal.parts.items() if not bool(torch.isfinite(part))), "total")
-    raise FloatingPointError(f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; {WHAT_TO_TRY}")
-
-
-def _to_cpu(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, Tensor) else value
+    mine = None if finite else f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; {WHAT_TO_TRY}"
+    raise FloatingPointError(processes.first(mine))

@@ -1,0 +1,157 @@
+"""What a run holds in memory, where it stands, and how both go into a checkpoint and back."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils._pytree import tree_map
+
+from ._checkpoint import Checkpoint
+from ._engine import Engine
+from ._errors import UserError
+from ._network import memory_layout
+from ._processes import Processes
+from .config import Train
+from .data.base import Images, Split, epoch_batches
+from .methods.base import Method
+
+Metrics = dict[str, Any]
+LEAST_SHARE = 2
+"""Images that each process needs of a batch: BatchNorm cannot normalise one."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved whole in every checkpoint."""
+
+    epoch: int = 0
+    batch: int = 0
+    """The next batch of that epoch."""
+    seconds: float = 0.0
+    """Training time of that epoch so far."""
+    totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """Sums of this epoch's logs, each weighted by its batch's images."""
+    images: int = 0
+    """Images seen in that epoch so far."""
+    history: list[Metrics] = field(default_factory=list[Metrics])
+    """One record per finished epoch."""
+
+    def add(self, logs: Mapping[str, Tensor], images: int, seconds: float) -> None:
+        """Count one step in."""
+        self.batch, self.images, self.seconds = self.batch + 1, self.images + images, self.seconds + seconds
+        for name, value in logs.items():
+            self.totals[name] = self.totals.get(name, torch.zeros_like(value)) + value * images
+
+    def close_epoch(self, record: Metrics) -> None:
+        """File the epoch's record and start the next."""
+        self.history.append(record)
+        self.epoch, self.batch, self.seconds, self.images, self.totals = self.epoch + 1, 0, 0.0, 0, {}
+
+
+@dataclass
+class Session:
+    """What a run holds in memory."""
+
+    model: nn.Module
+    method: Method
+    split: Split
+    settings: Train
+    seed: int
+    engine: Engine
+    layout: torch.memory_format
+    optimizers: Mapping[str, Optimizer]
+    peaks: Mapping[str, list[float]]
+    """Peak learning rate of each optimiser's groups."""
+    averaged: AveragedModel | None
+    progress: Progress
+
+    @property
+    def network(self) -> nn.Module:
+        """What the run is after: the model, or its average."""
+        return self.model if self.averaged is None else self.averaged.module
+
+    @property
+    def processes(self) -> Processes:
+        """Who trains."""
+        return self.engine.processes
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Index batches of one epoch, of which every process takes its share."""
+        n, size, reshuffle = len(self.split.train), self.settings.batch_size, self.settings.reshuffle
+        batches = epoch_batches(n, batch_size=size, epoch=epoch, seed=self.seed, reshuffle=reshuffle)
+        if self.processes.world > 1 and len(batches) > 1 and len(batches[-1]) < LEAST_SHARE * self.processes.world:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
+
+    def on_device(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Float images in the run's layout, and labels."""
+        device = self.engine.device
+        return images.floats().to(device, memory_format=self.layout), images.labels.to(device)
+
+
+Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
+"""Called after each step with its number, the number of all steps, the progress and the step's logs."""
+
+
+def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
+    """Put the prepared model on its device and make its optimisers.
+
+    Args:
+        model: the prepared network.
+        method: gives each step's objectives and the optimisers.
+        split: training and validation images.
+        settings: the loop's settings.
+        seed: of the order, the augmentations and the noise.
+    """
+    engine = Engine(settings.precision, sync_batch_norm=settings.sync_batch_norm)
+    check_shares(engine.processes.world, settings.batch_size, len(split.train))
+    model.to(engine.device)
+    layout = memory_layout(model, settings.channels_last, engine.device)
+    model.to(memory_format=layout)  # type: ignore[reportCallIssue]
+
+    def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        s = settings
+        return SGD(parameters, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
+
+    optimizers = {name: engine.wrap(o) for name, o in method.optimizers(model, build).items()}
+    peaks = {name: [float(group["lr"]) for group in o.param_groups] for name, o in optimizers.items()}
+    averaged = None
+    if settings.ema:
+        averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
+    return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
+
+
+def check_shares(world: int, batch_size: int, images: int) -> None:
+    """Refuse more processes than a batch can be shared out among."""
+    least = LEAST_SHARE * world
+    if world > 1 and min(batch_size, images) < least:
+        what = f"train.batch_size={batch_size}" if batch_size < least else f"{images} training images"
+        raise UserError(f"{what}: {world} processes share each batch and need {least} or more; start fewer processes")
+
+
+def capture(session: Session) -> Checkpoint:
+    """All state of a run. Random streams need no saving: they follow from the position."""
+    state = {
+        "progress": vars(session.progress),
+        "optimizers": {name: optimizer.state_dict() for name, optimizer in session.optimizers.items()},
+        "averaged": session.averaged.state_dict() if session.averaged is not None else None,
+    }
+    return Checkpoint(dict(session.model.state_dict()), tree_map(_to_cpu, state))
+
+
+def restore(checkpoint: Checkpoint, session: Session) -> None:
+    """Put a checkpoint's state into a freshly opened session."""
+    session.model.load_state_dict(checkpoint.weights)
+    for name, optimizer in session.optimizers.items():
+        optimizer.load_state_dict(checkpoint.state["optimizers"][name])
+    if session.averaged is not None:
+        session.averaged.load_state_dict(checkpoint.state["averaged"])
+    session.progress = Progress(**checkpoint.state["progress"])
+
+
+def _to_cpu(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, Tensor) else value
