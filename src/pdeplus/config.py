@@ -157,6 +157,8 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
         text, name = path.read_text("utf-8"), path.stem
     else:
         if str(preset) not in presets():
+            if (resources.files("pdeplus") / "experiments" / f"{preset}.toml").is_file():
+                raise UserError(f"{preset} is an experiment, of several runs: pdeplus reproduce {preset}")
             raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
         text, name = (resources.files("pdeplus") / "presets" / f"{preset}.toml").read_text("utf-8"), str(preset)
     try:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, final, get_args
 
 from .._errors import UserError, check_choice
 from .._registry import unknown
+from ..config import presets
 
 ScaleName = Literal["full", "small", "smoke"]
 """The paper's own; what two CPU cores do in an hour or two; seconds."""
@@ -111,6 +112,8 @@ def load_experiment(name: str | Path) -> Experiment:
         text = path.read_text("utf-8")
     elif str(name) in experiments():
         text = (_folder() / f"{name}.toml").read_text("utf-8")
+    elif str(name) in presets():
+        raise UserError(f"{name} is a preset, of one run: pdeplus train {name}")
     else:
         raise unknown(f"experiment {str(name)!r}", str(name), list(experiments()))
     try:
