@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import final
 
 from ..augment.crop_flip import CropFlip
@@ -49,10 +51,16 @@ class Cifar10(Source):
         folder = require(ORIGIN, self.root)
         paths = [path for i in range(1, 6) if (path := folder / f"data_batch_{i}").is_file()]
         if len(paths) < 5:
-            text = "%s has %d of its 5 training files: fewer than 50,000 images"
-            logging.getLogger(__name__).warning(text, folder, len(paths))
+            _tell_once(folder, len(paths))
         return read_batches(paths, "labels", len(NAMES), self.size)
 
     def test(self) -> Mapping[str, Images]:
         path = require(ORIGIN, self.root) / "test_batch"
         return {"clean": read_batches([path], "labels", len(NAMES), self.size)}
+
+
+@cache
+def _tell_once(folder: Path, files: int) -> None:
+    """A study reads the images for every run, and need not say it every time."""
+    text = "%s has %d of its 5 training files: fewer than 50,000 images"
+    logging.getLogger(__name__).warning(text, folder, files)
