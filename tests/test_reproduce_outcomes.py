@@ -6,8 +6,7 @@ import pytest
 import torch
 from hand_records import one_seed, record
 
-from pdeplus._subjects import config_hash
-from pdeplus.config import load_config
+from pdeplus.config import config_hash, load_config
 from pdeplus.corruptions.suite import CORRUPTIONS
 from pdeplus.data.digits import Digits
 from pdeplus.report.paper import paper_numbers

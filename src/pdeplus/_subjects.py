@@ -1,10 +1,9 @@
 """Whatever can be evaluated, made ready: a run, a torch module, an ONNX file, any function of images."""
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
@@ -19,7 +18,7 @@ from ._network import logits_of
 from ._onnx import OnnxModel
 from ._seeds import generator_for
 from .attacks import expected_logits
-from .config import Config, to_tables
+from .config import config_hash
 from .data.base import Images, split
 from .diffusion import ADDBlock
 from .methods.base import with_samples
@@ -176,23 +175,6 @@ def subject_of_model(
         cost=cost,
         classes=None,
     )
-
-
-def config_hash(config: Config) -> str:
-    """Tells configs apart but for their name, their seed and the place of their data."""
-    tables = to_tables(replace(config, name="", seed=0))
-    if config.data.name != "image_folder":  # whose root is the data set
-        tables["data"].pop("root", None)
-    return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _alike(node: Any) -> Any:
-    """Every whole number as a float: 3 and 3.0 are the same setting, whichever a file or a default has."""
-    if isinstance(node, dict):
-        return {key: _alike(value) for key, value in cast(dict[str, Any], node).items()}
-    if isinstance(node, list | tuple):
-        return [_alike(value) for value in cast(list[Any], node)]
-    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
 def hash_of(weights: Mapping[str, Tensor]) -> str:

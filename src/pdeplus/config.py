@@ -1,8 +1,10 @@
 """The schema of a run and its loader: defaults < preset (one `extends`) < key=value overrides."""
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -129,6 +131,23 @@ def to_tables(config: Config) -> dict[str, Any]:
         part = cast(Part, getattr(config, key))
         tables[key] = {"name": part.name, **resolved(family, part.name, part.options)}
     return {**tables, "train": asdict(config.train)}
+
+
+def config_hash(config: Config) -> str:
+    """Tells configs apart but for their name, their seed and the place of their data."""
+    tables = to_tables(replace(config, name="", seed=0))
+    if config.data.name != "image_folder":  # whose root is the data set
+        tables["data"].pop("root", None)
+    return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _alike(node: Any) -> Any:
+    """Every whole number as a float: 3 and 3.0 are the same setting, whichever a file or a default has."""
+    if isinstance(node, dict):
+        return {key: _alike(value) for key, value in cast(dict[str, Any], node).items()}
+    if isinstance(node, list | tuple):
+        return [_alike(value) for value in cast(list[Any], node)]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
 def _part(key: str, value: Any) -> Part:

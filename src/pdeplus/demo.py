@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ._errors import UserError
 from ._progress import counting_bar, progress_bar
-from .config import load_config, to_tables
+from .config import load_config
 from .corruptions._frost import describe_frost
 from .evaluate import evaluate
 from .records import Record
 from .report.page import report
-from .run import Run, resume, train
+from .run import Run, train_or_resume
 from .summary import compare, scores, series_of
 
 METHODS = {"ERM": "erm", "AugMix": "augmix", "PDE+": "pde_plus"}
@@ -72,11 +71,8 @@ def _finding(records: Sequence[Record]) -> str:
 
 def _train(folder: Path, method: str, label: str, overrides: Sequence[str]) -> Run:
     config = load_config("demo", [*overrides, f"method.name={method}"])
-    begun = (folder / "config.toml").exists()
-    if begun and to_tables(Run.load(folder).config) != to_tables(config):
-        raise UserError(f"{folder} holds a run with other settings; choose another --out")
     with progress_bar(label) as watch:
-        return resume(folder, watch=watch) if begun else train(config, folder, watch=watch)
+        return train_or_resume(config, folder, watch=watch)
 
 
 def _evaluate(run: Run) -> list[Record]:

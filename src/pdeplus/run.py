@@ -36,7 +36,7 @@ from ._seeds import derive
 from ._session import Progress, Session, open_session
 from ._signals import held_back
 from .batch_norm import check_batch_size, split_batch_norm
-from .config import Config, Part, load_config, to_tables
+from .config import Config, Part, config_hash, load_config, to_tables
 from .data.base import Images, Source, split
 from .methods.base import Method
 from .models.base import check_image_size
@@ -175,6 +175,19 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
         prepared = processes.together(lambda: _prepare(config))
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         return _run(*prepared, run.path, checkpoint, watch)
+
+
+def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
+    """The finished run of this config and seed in a folder: as it is there, gone on with, or trained anew.
+
+    A folder that holds another run is refused.
+    """
+    if not (folder / "config.toml").exists():
+        return train(config, folder, watch=watch)
+    there = Run.load(folder).config
+    if (config_hash(there), there.seed) != (config_hash(config), config.seed):
+        raise UserError(f"{folder} holds a run with other settings; choose another folder, or move it away")
+    return resume(folder, watch=watch)
 
 
 def build_source(config: Config) -> Source:

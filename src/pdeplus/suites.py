@@ -119,7 +119,7 @@ def build_suite(
         elif any("{}/{}".format(*cell) in tests for cell in wanted):
             sets, origin = _published(tests, wanted, label, limit), f"published files of {label}"
         else:
-            sets, origin = _made(clean, _chosen(len(first()), limit), wanted, label, seed)
+            sets, origin = _made(clean, chosen_places(len(first()), limit), wanted, label, seed)
         name = "corruptions"
     shape = "×".join(map(str, clean.read().take(torch.arange(1)).images.shape[1:]))
     some = f", {limit} of each" if limit else ""
@@ -161,12 +161,12 @@ def _limited(read: Callable[[], Images], limit: int) -> Callable[[], Images]:
 
     def read_some() -> Images:
         images = read()
-        return images.take(_chosen(len(images), limit)) if 0 < limit < len(images) else images
+        return images.take(chosen_places(len(images), limit)) if 0 < limit < len(images) else images
 
     return read_some
 
 
-def _chosen(n: int, limit: int) -> Tensor:
+def chosen_places(n: int, limit: int) -> Tensor:
     """The places of at most `limit` of `n` images; 0 for all."""
     if not 0 < limit < n:
         return torch.arange(n)

@@ -9,6 +9,7 @@ from .._registry import build
 from .._seeds import generator_for
 from ..augment.base import Augmentor
 from ..data.base import Images, Source
+from ..suites import chosen_places
 
 STRENGTH: Mapping[str, Mapping[str, float]] = {"gaussian_noise": {"std": 0.1, "fraction": 1.0}}
 """Options of the augmentations where their defaults leave some images as they are."""
@@ -37,8 +38,7 @@ class AugmentedTests(Source):
 
     def test(self) -> Mapping[str, Images]:
         own = next(iter(self.source.test().values()))
-        chosen = torch.randperm(len(own), generator=generator_for(0, "limit", len(own)))[: self.limit or len(own)]
-        clean = own.take(chosen.sort().values)
+        clean = own.take(chosen_places(len(own), self.limit))
         return {self.name: clean, **{name: self._changed(clean, name) for name in self.augmentations}}
 
     def _changed(self, clean: Images, name: str) -> Images:

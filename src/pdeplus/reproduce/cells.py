@@ -6,15 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from .._errors import RunFailed, UserError
 from .._measure import Watch as Count
 from .._registry import unknown
-from .._subjects import config_hash
-from ..config import Config, load_config
+from ..config import Config, config_hash, load_config
 from ..evaluate import evaluate
 from ..recipes import recipes, settings
 from ..records import Record
-from ..run import Run, build_method, build_source, resume, train
+from ..run import Run, build_method, build_source, train_or_resume
 from ..trainer import Watch
 from .augmented import AugmentedTests
 from .experiment import Experiment, Row, Scale, Tests
@@ -95,15 +93,7 @@ def run_cell(
 
     A folder that holds another run is refused.
     """
-    folder = runs / cell.folder
-    if (folder / "config.toml").exists():
-        if config_hash(Run.load(folder).config) != config_hash(cell.config):
-            raise UserError(f"{folder} holds a run with other settings; move it away")
-        run = resume(folder, watch=watch)
-    else:
-        run = train(cell.config, folder, watch=watch)
-    if not run.finished:
-        raise RunFailed(f"{folder} did not finish")
+    run = train_or_resume(cell.config, runs / cell.folder, watch=watch)
     return run, _records(cell, run, count)
 
 

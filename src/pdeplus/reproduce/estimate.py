@@ -13,8 +13,7 @@ from torch.optim import SGD
 from .._engine import Engine
 from .._errors import UserError
 from .._seeds import generator_for
-from .._subjects import config_hash
-from ..config import Config
+from ..config import Config, config_hash
 from ..data.base import Batch, split
 from ..methods.base import Method
 from ..run import build_method, build_network, build_source, expects_of

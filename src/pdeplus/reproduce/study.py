@@ -63,10 +63,26 @@ class Study:
         here = [done for done in self.done if done.cell.place == place]
         return sorted(here, key=lambda d: (wanted[d.cell.config.name], labels.index(d.cell.label), d.cell.config.seed))
 
+    def title_at(self, place: Mapping[str, str]) -> str:
+        """The title of a table about one place."""
+        return ": ".join(filter(None, [self.title, describe_place(place)]))
+
     def lacking(self, place: Mapping[str, str]) -> list[str]:
-        """Labels of rows of which nothing is done there."""
+        """A note for each row of which nothing is done there."""
         done = {one.cell.label for one in self.at(place)}
-        return list(dict.fromkeys(c.label for c in self.cells if c.place == place and c.label not in done))
+        labels = dict.fromkeys(c.label for c in self.cells if c.place == place and c.label not in done)
+        return [f"not done: {', '.join(filter(None, [label, describe_place(place)]))}" for label in labels]
+
+    @property
+    def all_lacking(self) -> list[str]:
+        """The same of all places."""
+        return [note for place in self.places for note in self.lacking(place)]
+
+    @property
+    def first_runs(self) -> dict[str, Run]:
+        """The runs of seed 0, by row and place."""
+        first = [one for one in self.done if one.cell.config.seed == 0]
+        return {", ".join(filter(None, [one.cell.label, describe_place(one.cell.place)])): one.run for one in first}
 
 
 @final
@@ -106,6 +122,11 @@ def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:
         f"scale {scale.name}: {' and '.join(data)}, {model['name']}{width}, {learnt}, "
         f"{' or '.join(sizes)} epoch{'s' * (sizes != ['1'])}{tested}, {many}"
     )
+
+
+def in_words(name: str) -> str:
+    """A corruption's or augmentation's name for people."""
+    return name.replace("_", " ")
 
 
 def describe_place(place: Mapping[str, str]) -> str:

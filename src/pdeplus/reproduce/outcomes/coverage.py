@@ -4,12 +4,12 @@ from ..._registry import build
 from ...analysis.coverage import coverage_figure, coverage_over_training
 from ...report.specs import Row
 from ...report.tables import MISSING, Table
-from ..study import Made, Study
+from ..study import Made, Study, in_words
 
 
 def make(study: Study) -> Made:
     """A row of panels for each training augmentation, and a table of the last epoch."""
-    augmentors = {name.replace("_", " "): build("augment", name, {}) for name in study.options["augmentations"]}
+    augmentors = {in_words(name): build("augment", name, {}) for name in study.options["augmentations"]}
     rows = list[Row]()
     for one in study.done:
         if one.cell.config.seed == 0:
@@ -31,7 +31,7 @@ def _table(study: Study, rows: list[Row]) -> Table:
         for r in ending
     )
     columns = ("trained with", "tested with", "block", "mean of distance / σ", "median", "share within 2 σ")
-    notes = [f"not done: {label}" for place in study.places for label in study.lacking(place)]
+    notes = study.all_lacking
     notes.append(f"after epoch {last}; the paper gives its curves without numbers")
     return Table(study.title, columns, cells, tuple(notes))
 

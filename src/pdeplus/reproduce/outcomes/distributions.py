@@ -3,7 +3,7 @@
 from ...report.specs import Figure, Row
 from ...report.tables import Table, percent
 from ...summary import cell_accuracies
-from ..study import Made, Study, series_by_label
+from ..study import Made, Study, in_words, series_by_label
 
 BEST, OTHER = "#C1121F", "#9AA5B1"
 
@@ -18,11 +18,11 @@ def make(study: Study) -> Made:
         shown = {name: accuracies[name] for name in names if name in accuracies}
         bars += [_bar(label, name, 100 * value.mean) for name, value in shown.items()]
     for name in names:
-        here = [bar for bar in bars if bar["test"] == _words(name)]
+        here = [bar for bar in bars if bar["test"] == in_words(name)]
         for bar in here:
             bar["best"] = bar["accuracy"] == max(one["accuracy"] for one in here)
-    columns = ("trained on", "clean", *map(_words, names))
-    notes = [f"not done: {label}" for place in study.places for label in study.lacking(place)]
+    columns = ("trained on", "clean", *map(in_words, names))
+    notes = study.all_lacking
     notes.append(
         "accuracy in per cent on test images under each augmentation; the paper gives its bars without numbers"
     )
@@ -31,11 +31,7 @@ def make(study: Study) -> Made:
 
 
 def _bar(label: str, name: str, accuracy: float) -> Row:
-    return {"trained": label, "test": _words(name), "accuracy": round(accuracy, 3), "best": False}
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+    return {"trained": label, "test": in_words(name), "accuracy": round(accuracy, 3), "best": False}
 
 
 def _figure(study: Study, bars: list[Row]) -> Figure:

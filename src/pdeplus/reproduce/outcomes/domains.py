@@ -3,13 +3,13 @@
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
 from ...summary import cell_accuracies, scores
-from ..study import Made, Study, series_by_label
+from ..study import Made, Study, in_words, series_by_label
 
 
 def make(study: Study) -> Made:
     """One table: rows are source domains and methods, columns target domains."""
     domains = [place[next(iter(place))] for place in study.places]
-    rows, notes = list[tuple[str, ...]](), list[str]()
+    rows, notes = list[tuple[str, ...]](), study.all_lacking
     for place, source in zip(study.places, domains, strict=True):
         done = study.at(place)
         papers = {one.cell.label: one.cell.paper for one in done}
@@ -22,8 +22,7 @@ def make(study: Study) -> Made:
                 ours = [percent(each.get(name), 1) for name in domains] + [percent(found.get("domains"), 1)]
                 theirs = [paper.get(name) or MISSING for name in (*domains, "mean")]
                 rows.append((source, label, percent(found.get("clean"), 1), *ours, *theirs))
-        notes += [f"not done: {label} from {source}" for label in study.lacking(place)]
-    columns = [name.replace("_", " ") for name in domains]
+    columns = [in_words(name) for name in domains]
     titles = ("source", "method", "own domain", *columns, "mean", *(f"paper: {c}" for c in (*columns, "mean")))
     notes.append("accuracy in per cent; own domain: its held-out part; mean: over the three others")
     notes.append("columns of the paper are its full-scale values, not to be mixed with ours")

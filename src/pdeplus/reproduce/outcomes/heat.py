@@ -3,36 +3,32 @@
 from ...corruptions.suite import CORRUPTIONS
 from ...report.specs import Figure, Row
 from ...report.tables import Table, percent
-from ..study import Made, Study, series_by_label
+from ..study import Made, Study, in_words, series_by_label
 from .per_corruption import corruption_accuracies
 
 
 def make(study: Study) -> Made:
     """The table and the heat map; the best of each corruption has a frame."""
     found = {label: corruption_accuracies(group[0]) for label, group in series_by_label(study.done).items()}
-    lines = tuple((_words(name), *(percent(each.get(name), 1) for each in found.values())) for name in CORRUPTIONS)
+    lines = tuple((in_words(name), *(percent(each.get(name), 1) for each in found.values())) for name in CORRUPTIONS)
     squares = [
-        {"corruption": _words(name), "network": label, "accuracy": round(100 * each[name].mean, 2)}
+        {"corruption": in_words(name), "network": label, "accuracy": round(100 * each[name].mean, 2)}
         for label, each in found.items()
         for name in CORRUPTIONS
         if name in each
     ]
     for name in CORRUPTIONS:
-        here = [square for square in squares if square["corruption"] == _words(name)]
+        here = [square for square in squares if square["corruption"] == in_words(name)]
         for square in here:
             square["best"] = square["accuracy"] == max(one["accuracy"] for one in here)
-    notes = [f"not done: {label}" for place in study.places for label in study.lacking(place)]
+    notes = study.all_lacking
     notes.append("accuracy in per cent, mean over five severities; the paper gives this as a figure without numbers")
     table = Table(study.title, ("corruption", *found), lines, tuple(notes))
     return Made(tables=[table], figures=[_figure(study, squares, list(found))], rows={study.experiment.name: squares})
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _figure(study: Study, squares: list[Row], networks: list[str]) -> Figure:
-    names = [_words(name) for name in CORRUPTIONS]
+    names = [in_words(name) for name in CORRUPTIONS]
     axis = {"labelAngle": 0, "orient": "top", "labelLimit": 120}
     x = {"field": "network", "type": "nominal", "sort": networks, "title": "scale of the diffusion", "axis": axis}
     y = {"field": "corruption", "type": "nominal", "sort": names, "title": None}

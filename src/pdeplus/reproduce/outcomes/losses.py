@@ -2,22 +2,17 @@
 
 from ...analysis.curves import curve_rows, curves_figure
 from ...report.tables import Table
-from ..study import Made, Study, describe_place
+from ..study import Made, Study
 
 
 def make(study: Study) -> Made:
     """The curves of seed 0, and a table of where they begin and end."""
-    runs = {
-        ", ".join(filter(None, [one.cell.label, describe_place(one.cell.place)])): one.run
-        for one in study.done
-        if one.cell.config.seed == 0
-    }
-    rows = curve_rows(runs)
+    rows = curve_rows(study.first_runs)
     lines = list[tuple[str, ...]]()
     for run, measure in dict.fromkeys((row["run"], row["metric"]) for row in rows):
         curve = [row["value"] for row in rows if (row["run"], row["metric"]) == (run, measure)]
         lines.append((run, measure, f"{curve[0]:.4g}", f"{curve[-1]:.4g}"))
-    notes = [f"not done: {label}" for place in study.places for label in study.lacking(place)]
+    notes = study.all_lacking
     notes.append("the paper gives its curves without numbers")
     table = Table(study.title, ("network", "measure", "first epoch", "last epoch"), tuple(lines), tuple(notes))
     return Made(tables=[table], figures=[curves_figure(rows, study.caption())] if rows else [], rows={"losses": rows})

@@ -7,7 +7,7 @@ from ...metrics import Estimate, estimate
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
 from ...summary import Series, find_baseline, scores
-from ..study import Made, Study, describe_place, series_by_label
+from ..study import Made, Study, in_words, series_by_label
 
 TOTALS = {"corrupted": "mean", "mce": "mCE", "rmce": "rmCE"}
 PAPER = {"corrupted": "acc", "mce": "mce", "rmce": "rmce"}
@@ -44,11 +44,10 @@ def _table(study: Study, place: Mapping[str, str]) -> Table:
         if paper is not None:
             theirs = [paper[name] for name in CORRUPTIONS] + [paper[PAPER[name]] or MISSING for name in TOTALS]
             rows.append((f"{label}, paper at full scale", *theirs))
-    titles = [name.replace("_", " ") for name in CORRUPTIONS]
-    notes = [f"not done: {label}" for label in study.lacking(place)]
-    where = describe_place(place)
+    titles = [in_words(name) for name in CORRUPTIONS]
+    notes = study.lacking(place)
     return Table(
-        f"{study.title}{': ' * bool(where)}{where}",
+        study.title_at(place),
         ("method", *titles, *TOTALS.values()),
         tuple(rows),
         (*notes, "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"),

@@ -2,24 +2,19 @@
 
 from ...analysis.scale_trend import scale_figure, scale_rows
 from ...report.tables import Table
-from ..study import Made, Study, describe_place
+from ..study import Made, Study
 
 
 def make(study: Study) -> Made:
     """The curves of seed 0, and a table of where they begin and end."""
-    runs = {
-        ", ".join(filter(None, [one.cell.label, describe_place(one.cell.place)])): one.run
-        for one in study.done
-        if one.cell.config.seed == 0
-    }
-    rows = scale_rows(runs)
+    rows = scale_rows(study.first_runs)
     lines = list[tuple[str, ...]]()
     for run, block in dict.fromkeys((row["run"], row["block"]) for row in rows):
         curve = [row["sigma"] for row in rows if (row["run"], row["block"]) == (run, block)]
         shown = (curve[0], curve[len(curve) // 2], curve[-1])
         lines.append((run, block, *(f"{value:.4f}" for value in shown)))
     columns = ("network", "block", "σ in the first epoch", "half-way", "in the last")
-    notes = [f"not done: {label}" for place in study.places for label in study.lacking(place)]
+    notes = study.all_lacking
     notes.append("mean over each epoch's training images; the paper gives its curves without numbers")
     table = Table(study.title, columns, tuple(lines), tuple(notes))
     return Made(tables=[table], figures=[scale_figure(rows, study.caption())] if rows else [], rows={"scale": rows})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
 from ...summary import Series, compare, find_baseline, scores
-from ..study import Done, Made, Study, describe_place, series_by_label
+from ..study import Done, Made, Study, series_by_label
 
 COLUMNS = {
     "clean": "clean",
@@ -29,7 +29,7 @@ def _table(study: Study, place: Mapping[str, str]) -> Table:
     reference = next(iter(found.get(study.options.get("reference", ""), [])), None)
     cells = {one.cell.label: one.cell for one in done}
     known = paper_numbers("paper", _data(done))
-    rows, notes = list[tuple[str, ...]](), [f"not done: {label}" for label in study.lacking(place)]
+    rows, notes = list[tuple[str, ...]](), study.lacking(place)
     for label, group in found.items():
         for series in group:
             values = scores(series, find_baseline(series, every, "ERM"))
@@ -39,9 +39,8 @@ def _table(study: Study, place: Mapping[str, str]) -> Table:
             rows.append((name, *(percent(values.get(score)) for score in COLUMNS), *more))
     extra = ("difference", "95 % interval", "what differs")
     beside = extra if reference else tuple(f"paper: {title}" for title in COLUMNS.values())
-    where = describe_place(place)
     return Table(
-        f"{study.title}{': ' * bool(where)}{where}",
+        study.title_at(place),
         ("method", *COLUMNS.values(), *beside),
         tuple(rows),
         (*notes, *_NOTES),

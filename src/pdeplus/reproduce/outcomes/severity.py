@@ -6,7 +6,7 @@ from ...analysis.severity import severity_figure, severity_rows
 from ...report.paper import paper_numbers
 from ...report.tables import Table, percent
 from ...summary import severity_accuracies
-from ..study import Made, Study, describe_place, series_by_label
+from ..study import Made, Study, series_by_label
 
 SEVERITIES = range(6)
 
@@ -29,8 +29,7 @@ def _table(study: Study, place: Mapping[str, str]) -> Table:
         if papers[label] in known:
             theirs = known[papers[label]]
             rows.append((f"{label}, authors at full scale", *(theirs[str(severity)] for severity in SEVERITIES)))
-    notes = [f"not done: {label}" for label in study.lacking(place)]
+    notes = study.lacking(place)
     notes.append("accuracy in per cent, mean over the fifteen corruptions; 0 is clean")
-    where = describe_place(place)
-    title = f"{study.title}{': ' * bool(where)}{where}"
+    title = study.title_at(place)
     return Table(title, ("method", *(f"severity {s}" for s in SEVERITIES)), tuple(rows), tuple(notes))
