@@ -57,6 +57,7 @@ def _zip_link() -> bytes:
         (zip_of({"set/a": BODY})[:1000], "damaged"),
         (b"no archive at all", "damaged"),
     ],
+    ids=range(13),  # not the bytes, which hold the time
 )
 def test_hostile_and_damaged_archives_are_refused(tmp_path, raw, word):
     (tmp_path / "in").mkdir()
