@@ -21,12 +21,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 benchmark: $(READY)  ## speed, as ratios measured in one run
-	$(BIN)/python benchmarks/training_step.py
-	$(BIN)/python benchmarks/inference.py
+	$(BIN)/pdeplus bench --out benchmarks
 	$(BIN)/python benchmarks/augment.py
-	$(BIN)/python benchmarks/corruptions.py
-	$(BIN)/python benchmarks/evaluate.py
-	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/fidelity.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'

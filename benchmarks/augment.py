@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from _timing import take_turns
 from PIL import Image
 
 from pdeplus.augment.augmix import AugMix
@@ -21,6 +20,7 @@ from pdeplus.augment.auto_augment import AutoAugment
 from pdeplus.augment.base import Augmentor
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.rand_augment import RandAugment
+from pdeplus.bench import take_turns
 from pdeplus.data.synthetic import draw
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -24,7 +24,7 @@ LAYERS = [
     "use",
     "export",
 ]
-LAYERS += ["evaluate", "report", "analysis", "reproduce", "demo", "cli"]
+LAYERS += ["evaluate", "report", "analysis", "reproduce", "bench", "demo", "cli"]
 FREE = [
     "data",
     "models",

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from processes import finish, start
 
+from pdeplus._arguments import build_parser
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
@@ -17,7 +19,6 @@ SHELL = [
     for line in block.splitlines()
 ]
 COMMANDS = [line for line in SHELL if line.startswith("pdeplus ")]
-EVALUATE = ["--rounds", "1", "--width", "8", "--images", "4"]
 SMALLER = ["model.width=2", "train.limit=80"]
 
 
@@ -86,11 +87,9 @@ def test_example_write_a_method(tmp_path):
     run([sys.executable, "-m", "pdeplus", *words, "--out", str(tmp_path / "run")], ROOT)
 
 
-def test_benchmarks_run(tmp_path):
-    small = ["--rounds", "1", "--width", "8", "--batch", "2"]
-    shown = run([sys.executable, str(ROOT / "benchmarks" / "training_step.py"), *small], tmp_path)
-    assert "fused" in shown
-    assert "× bare" in run([sys.executable, str(ROOT / "benchmarks" / "inference.py"), *small], tmp_path)
-    assert "× E = 1" in run([sys.executable, str(ROOT / "benchmarks" / "evaluate.py"), *EVALUATE], tmp_path)
-    few = ["--rounds", "1", "--images", "8"]
-    assert "× faster" in run([sys.executable, str(ROOT / "benchmarks" / "corruptions.py"), *few], tmp_path)
+def test_make_benchmark_calls_what_there_is():
+    target = (ROOT / "Makefile").read_text().partition("\nbenchmark:")[2].partition("\n\n")[0]
+    calls = [line.split() for line in target.splitlines() if line.startswith("\t")]
+    assert [words[0] for words in calls] == ["$(BIN)/pdeplus", "$(BIN)/python", "$(BIN)/python"]
+    assert build_parser(pytest.fail).parse_args(calls[0][1:]).command == "bench"
+    assert {words[1] for words in calls[1:]} == {f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.py")}

@@ -125,17 +125,19 @@ def test_a_process_killed_before_it_began_leaves_nothing_in_the_way(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files through /proc")
 def test_many_runs_leak_neither_memory_nor_files(tmp_path):
-    config = pp.load_config("demo", [*SMALL, "train.epochs=1", "train.limit=40", "model.width=2"])
+    """Two hundred, by two methods in turn."""
+    small = ["train.epochs=1", "train.limit=20", "train.batch_size=18", "model.width=2", "data.size=8"]
+    configs = [pp.load_config("demo", [*small, f"method.name={name}"]) for name in ("erm", "pde_plus")]
 
     def state() -> tuple[int, int]:
         gc.collect()
         return len(os.listdir("/proc/self/fd")), psutil.Process().memory_info().rss
 
-    for i in range(10):
-        train(config, tmp_path / f"warm{i}")
+    for i in range(20):
+        train(configs[i % 2], tmp_path / f"{i}")
     files, memory = state()
-    for i in range(40):
-        train(config, tmp_path / f"{i}")
+    for i in range(20, 200):
+        train(configs[i % 2], tmp_path / f"{i}")
     files_after, memory_after = state()
     assert files_after <= files
     assert memory_after - memory < 30e6

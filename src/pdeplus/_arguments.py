@@ -10,6 +10,10 @@ from . import __version__
 FAMILIES = ("methods", "models", "data", "augment", "corruptions", "experiments")
 SUITES = ("clean", "corruptions", "all_corruptions", "domains", "adversarial")
 ATTACKS = ("fgsm", "pgd", "apgd_ce", "apgd_dlr")
+BENCHMARKS = ("step", "epoch", "predict", "evaluate", "corruptions", "data", "theory")
+LONG_BENCHMARKS = ("options", "growth", "table1")
+TFLOPS = 0.25 * 312
+"""Used of one accelerator: an assumed quarter of the peak of one of 2020 in bf16."""
 
 Fail = Callable[[str], NoReturn]
 
@@ -32,20 +36,8 @@ def build_parser(fail: Fail) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pdeplus {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for define in (
-        _demo,
-        _train,
-        _evaluate,
-        _report,
-        _analyse,
-        _reproduce,
-        _theory,
-        _predict,
-        _export,
-        _corrupt,
-        _data,
-        _list,
-    ):
+    work = (_demo, _train, _evaluate, _report, _analyse, _reproduce, _theory)
+    for define in (*work, _predict, _export, _corrupt, _data, _bench, _list):
         define(commands)
     return parser
 
@@ -101,6 +93,7 @@ def _evaluate(commands: Any) -> None:
     evaluate.add_argument("--limit", type=int, default=0, metavar="N", help="images of each test set (default: all)")
     evaluate.add_argument("--seed", type=int, default=0, metavar="N", help="of corruptions or attack (default: 0)")
     evaluate.add_argument("--name", help="what tables call the model (default: its method)")
+    evaluate.add_argument("--compile", action="store_true", help="by torch.compile: faster after the first seconds")
     evaluate.add_argument("--out", metavar="DIR", help="folder for records.jsonl (default: the run's)")
     attack = evaluate.add_argument_group("of --suite adversarial")
     attack.add_argument("--attack", choices=ATTACKS, help="(default: pgd)")
@@ -232,6 +225,23 @@ def _data(commands: Any) -> None:
     data.add_argument("name", nargs="?", help="data set to get")
     where = "data folder (default: $PDEPLUS_DATA, else ~/.cache/pdeplus)"
     data.add_argument("--root", default="", metavar="DIR", help=where)
+
+
+def _bench(commands: Any) -> None:
+    about = "how fast this machine trains, predicts, evaluates and corrupts, as ratios measured in one run"
+    example = (
+        "pdeplus bench\n  pdeplus bench step predict --rounds 9 --out speed\n"
+        "  pdeplus bench growth --out growth\n  pdeplus bench table1 --tflops 200"
+    )
+    bench = _command(commands, "bench", about, example)
+    short, long = " ".join(BENCHMARKS), " ".join(LONG_BENCHMARKS)
+    which = f"{short} (default: these, some minutes in all); {long}: only by name; or all"
+    bench.add_argument("names", nargs="*", metavar="NAME", help=which)
+    bench.add_argument("--rounds", type=int, metavar="N", help="turns of each arm (default: each benchmark's own)")
+    bench.add_argument("--quick", action="store_true", help="tiny sizes, to see it run: the figures mean nothing")
+    bench.add_argument("--out", metavar="DIR", help="write speed.md, speed.csv and growth's figure there")
+    rate = f"10¹² operations a second that table1 assumes of one accelerator (default: {TFLOPS:g}, a quarter of 312)"
+    bench.add_argument("--tflops", type=float, default=TFLOPS, metavar="N", help=rate)
 
 
 def _list(commands: Any) -> None:

@@ -1,6 +1,7 @@
 """What a network costs: parameters and floating-point operations (a multiply and an add are two)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -33,9 +34,24 @@ class _Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         count = flop_registry.get(func.overloadpacket)
-        if count is not None:
+        if func.overloadpacket is torch.ops.aten.convolution_backward:
+            self.total += _of_convolution_backward(*args)
+        elif count is not None:
             self.total += count(*args, **(kwargs or {}), out_val=out)
         return out
+
+
+def _of_convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> float:
+    """Each gradient takes as many operations as the convolution itself; torch's own count forgets about groups."""
+    transposed, wanted = rest[4], rest[7]
+    return 2.0 * (x if transposed else gradient).numel() * weight[0].numel() * sum(wanted[:2])
+
+
+def operations_of(work: Callable[[], object]) -> float:
+    """Operations of one call, in matrix products and convolutions."""
+    with _Operations() as counter:
+        work()
+    return counter.total
 
 
 def parameters_used(net: nn.Module, samples: int) -> int:
@@ -49,12 +65,9 @@ def parameters_used(net: nn.Module, samples: int) -> int:
 def prediction_flops(predict: Callable[[Tensor], object], example: Tensor) -> float:
     """Operations that one image more costs, of matrix products and convolutions; `example` is 1×C×H×W."""
 
-    def count(images: Tensor) -> float:
-        with torch.no_grad(), _Operations() as counter:
-            predict(images)
-        return counter.total
-
-    return count(torch.cat([example, example])) - count(example)  # what a batch costs once is left out
+    with torch.no_grad():
+        two, one = (operations_of(partial(predict, images)) for images in (torch.cat([example, example]), example))
+    return two - one  # what a batch costs once is left out
 
 
 def training_flops(config: Config, method: Method, expects: Expects, images: int) -> float:
@@ -66,6 +79,6 @@ def training_flops(config: Config, method: Method, expects: Expects, images: int
     shape = (TRIAL, *expects.shape)
     labels = torch.arange(TRIAL) % len(expects.classes)
     batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
-    with torch.random.fork_rng(), _Operations() as counter:
-        train_step(net, method, batch, optimizers, Engine("fp32"))
-    return counter.total / TRIAL * images
+    with torch.random.fork_rng():
+        counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
+    return counted / TRIAL * images

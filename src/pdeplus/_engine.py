@@ -44,6 +44,8 @@ class Engine:
         self.processes = join()
         self._sync_batch_norm = sync_batch_norm and self.processes.world > 1
         AcceleratorState._reset_state()  # type: ignore[reportPrivateUsage]  # else the first run's precision stays
+        if precision == "fp16" and not torch.cuda.is_available():
+            raise UserError("train.precision=fp16 needs a GPU; take bf16 or fp32")
         self._accelerator: Any = Accelerator(mixed_precision="no" if precision == "fp32" else precision)
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.fx import Node, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ._compile import compile_network
 from ._network import evaluating, logits_of, memory_layout
 from .diffusion import ADDBlock, diffusion
 
@@ -16,7 +17,7 @@ TOLERANCE = 1e-4
 
 
 @torch.no_grad()
-def fast_copy(net: nn.Module, example: Tensor) -> nn.Module:
+def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.Module:
     """A copy in eval mode with the same predictions up to rounding; ADD blocks still work.
 
     What cannot be followed or does not come out equal on `example` (float B×C×H×W) is left as it was.
@@ -25,6 +26,14 @@ def fast_copy(net: nn.Module, example: Tensor) -> nn.Module:
         kept = copy.deepcopy(net).eval()
     except Exception:  # a user's network may hold what cannot be copied
         return _InEvalMode(net)
+    fast = _folded_copy(kept, example)
+    if compile:
+        compile_network(fast)
+    return fast
+
+
+def _folded_copy(kept: nn.Module, example: Tensor) -> nn.Module:
+    """Folded and in channels-last memory, or `kept` itself."""
     folded = copy.deepcopy(kept)
     blocks = [module for module in folded.modules() if isinstance(module, ADDBlock)]
     try:

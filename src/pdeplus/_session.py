@@ -11,6 +11,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map
 
 from ._checkpoint import Checkpoint
+from ._compile import compile_network
 from ._engine import Engine
 from ._errors import UserError
 from ._network import memory_layout
@@ -122,6 +123,8 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     averaged = None
     if settings.ema:
         averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
+    if settings.compile:
+        compile_network(model)
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
 
 

@@ -63,6 +63,7 @@ def subject_of_run(
     samples: int | None,
     average: Average | None,
     name: str | None,
+    compile: bool,
 ) -> Subject:
     """A run with some of its weights, predicting as its method does."""
     config, expects = run.config, run.expects
@@ -70,7 +71,7 @@ def subject_of_run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = run.load_weights(weights).to(device)
     example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
-    fast = fast_copy(net, example)
+    fast = fast_copy(net, example, compile=compile)
     metrics, source = run.metrics, build_source(config)
     passes = int(getattr(method, "samples", 0))
     claimed = overlaps_of(method, source.transform)
@@ -116,7 +117,14 @@ def subject_of_run(
 
 
 def subject_of_model(
-    model: object, *, samples: int | None, average: Average | None, name: str | None, outputs: Outputs, example: Tensor
+    model: object,
+    *,
+    samples: int | None,
+    average: Average | None,
+    name: str | None,
+    compile: bool,
+    outputs: Outputs,
+    example: Tensor,
 ) -> Subject:
     """A module, an ONNX file or any other function from float images in [0, 1] to logits (or probabilities)."""
     check_choice("outputs", outputs, Outputs)
@@ -146,19 +154,10 @@ def subject_of_model(
         "average": average or "probabilities",
     }
     if not isinstance(model, nn.Module):
-        function = cast(Callable[[Tensor], Any], model)
-        run = _as_predict(function, outputs)
-        return Subject(
-            predict=run,
-            device=torch.device("cpu"),
-            about=about | _fingerprint(weights, run, example),
-            logits=_as_logits(function, outputs),
-            cost=dict[str, Any],
-            classes=getattr(model, "classes", None),
-        )
+        return _subject_of_function(cast(Callable[[Tensor], Any], model), about, weights, outputs, example)
     module, first = model, next(iter(model.parameters()), None)
     device = first.device if first is not None else torch.device("cpu")
-    fast = fast_copy(module, example.to(device))
+    fast = fast_copy(module, example.to(device), compile=compile)
     run = _with_noise(fast, passes, average or "probabilities") if passes else _as_predict(fast, outputs)
 
     def cost() -> dict[str, Any]:
@@ -174,6 +173,20 @@ def subject_of_model(
         network=fast,
         cost=cost,
         classes=None,
+    )
+
+
+def _subject_of_function(
+    function: Callable[[Tensor], Any], about: Mapping[str, Any], weights: str, outputs: Outputs, example: Tensor
+) -> Subject:
+    run = _as_predict(function, outputs)
+    return Subject(
+        predict=run,
+        device=torch.device("cpu"),
+        about={**about, **_fingerprint(weights, run, example)},
+        logits=_as_logits(function, outputs),
+        cost=dict[str, Any],
+        classes=getattr(function, "classes", None),
     )
 
 

@@ -97,7 +97,7 @@ def _training(options: argparse.Namespace) -> Callable[..., Any]:
 def _evaluate(options: argparse.Namespace) -> None:
     from ._evaluating import evaluate_models
 
-    chosen = _only(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out")
+    chosen = _only(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out", "compile")
     threat = _only(options, "attack", "norm", "epsilon", "steps", "restarts", "eot")
     print(evaluate_models(options.models, options.samples, options.data, options.severity, chosen, threat))
 
@@ -151,6 +151,13 @@ def _theory(options: argparse.Namespace) -> None:
     from .theory import run_theory
 
     print(run_theory(options.out, **_only(options, "quick", "seed")))
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from .bench import run_bench
+
+    for result in run_bench(options.names, **_only(options, "rounds", "quick", "out", "tflops")):
+        print(result.to_text(), flush=True)
 
 
 def _data(options: argparse.Namespace) -> None:
@@ -224,5 +231,6 @@ COMMANDS = {
     "export": _export,
     "corrupt": _corrupt,
     "data": _data,
+    "bench": _bench,
     "list": _list,
 }

@@ -57,6 +57,8 @@ class Train:
     """Of the forward passes."""
     channels_last: bool = True
     """Memory layout of images and convolutions."""
+    compile: bool = False
+    """Compile the network by torch.compile; where that fails a line says so and it runs as it is."""
     keep_every: int = 0
     """Keep the weights of every so many epochs, which selection by an oracle needs; 0 for none."""
     checkpoint_seconds: float = 120.0

@@ -41,6 +41,7 @@ def evaluate(
     epsilons: Sequence[float] | None = None,
     eot: int | None = None,
     outputs: Outputs = "logits",
+    compile: bool = False,
     batch_size: int = BATCH,
     watch: Watch | None = None,
 ) -> list[Record]:
@@ -69,6 +70,7 @@ def evaluate(
         eot: noisy passes whose average the attack follows, where the model predicts with noise; None for 10, and 0
             for an attack on the network without its noise.
         outputs: whether a given model returns "logits" or "probabilities".
+        compile: compile the network by torch.compile, which takes seconds once; a line says so where that fails.
         batch_size: images per forward pass.
         watch: told of progress.
     """
@@ -80,7 +82,7 @@ def evaluate(
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
     test = partial(_tested, tests=tests, threat=threat, batch_size=batch_size, watch=watch)
     folder = Path(out) if out is not None else run.path if run else None
-    chosen: dict[str, Any] = {"samples": samples, "average": average, "name": name}
+    chosen: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
     if run is not None:
         return _test_run(run, selection, tests, cast(Path, folder), test, chosen)
     images = tests.sets[0].read()

@@ -14,7 +14,7 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -29,7 +29,7 @@ from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..diffusion import Block, Head, Trace, add_blocks_of, add_diffusion, diffusion
-from ..functional import Prior, coverage_nll
+from ..functional import Prior, coverage_nll, jensen_shannon
 from ..models.base import block_names, stage_names
 from ..prediction import Average, predict
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
@@ -61,6 +61,11 @@ class PDEPlus(Method):
     """The coverage loss of block l reaches φ_l only, or (authors' code) every earlier φ as well."""
     coverage_reduction: Literal["sum", "mean"] = "sum"
     """Over the blocks: the paper's sum, or the authors' mean."""
+    coverage_weight: float = 1.0
+    """Of the coverage loss, against the task's gradient at φ (fused) or alone."""
+    twins: Literal["plain", "diffused"] = "plain"
+    """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
+    the diffused pass before each block's noise, which saves that pass."""
     mixture: bool = True
     """Cross-entropy on originals and augmentations; false is the paper's "PDE+ w/o aug"."""
     views: Literal["original+augmented", "both augmented"] = "original+augmented"
@@ -71,6 +76,8 @@ class PDEPlus(Method):
     """Learning rate of Adam on φ."""
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
     """Of that learning rate: constant, or the run's own warm-up and cosine."""
+    jsd: float = 0.0
+    """Weight of the agreement of the two diffused predictions (Jensen-Shannon, as in AugMix); 0 for none."""
     label_smoothing: float = 0.0
     """Of the cross-entropy."""
     samples: int = 0
@@ -81,11 +88,16 @@ class PDEPlus(Method):
     def __post_init__(self) -> None:
         check_range("label_smoothing", self.label_smoothing, 0, 1)
         check_range("samples", self.samples, 0, math.inf)
-        check_range("diffusion_lr", self.diffusion_lr, 0, math.inf)
+        for name in ("diffusion_lr", "coverage_weight", "jsd"):
+            check_range(name, getattr(self, name), 0, math.inf)
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
             )
+        if self.twins == "diffused" and not (self.schedule == "fused" and self.mixture):
+            raise UserError("method.twins='diffused' needs method.schedule='fused' and method.mixture=true")
+        if self.jsd and not self.mixture:
+            raise UserError(f"method.jsd={self.jsd:g} needs predictions of both views: set method.mixture=true")
 
     @property
     def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
@@ -119,15 +131,15 @@ class PDEPlus(Method):
             yield self._fused(model, original, similar, batch)
             return
         trace, twin = self._coverage_passes(model, original, similar, batch.generator)
-        coverage = self.coverage(twin, trace)
+        coverage = self.coverage_weight * self.coverage(twin, trace)
         reach = "all" if self.schedule == "authors" else "updated"
         scales = mean_scales(trace)
         yield Objective(coverage, parts={"coverage": coverage}, update=("diffusion",), reach=reach, metrics=scales)
         inputs, labels = self._task_inputs(original, similar, batch.labels)
         with diffusion(model, generator=batch.generator):
             logits = logits_of(model(inputs))
-        task = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
-        yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, labels)})
+        parts = self._task(logits, labels)
+        yield Objective(self._sum(parts), parts=parts, metrics={"accuracy": accuracy(logits, labels)})
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return predict(model, images, self.samples, generator=generator, average=self.average)
@@ -150,24 +162,34 @@ class PDEPlus(Method):
         return scale.clamp(min=LEAST_VARIANCE**0.5) if self.head == "relu" else scale
 
     def _fused(self, model: nn.Module, original: Tensor, similar: Tensor, batch: Batch) -> Objective:
-        """One gradient-free plain pass, one diffused pass, one backward.
+        """One gradient-free plain pass, unless twins are diffused, one diffused pass, one backward.
 
         g_φ sees detached features, so the summed loss gives φ the gradient of both terms and everything
         else that of the task alone.
         """
-        with torch.no_grad(), diffusion(model, active=False) as twin:
-            model(similar)
+        twin = Trace()
+        if self.twins == "plain":
+            with torch.no_grad(), diffusion(model, active=False) as twin:
+                model(similar)
         inputs, labels = self._task_inputs(original, similar, batch.labels)
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
             logits = logits_of(model(inputs))
+        if self.twins == "diffused":
+            twin = Trace(trace.names, [h[len(original) :] for h in trace.means])
+        parts = self._task(logits, labels) | {"coverage": self.coverage_weight * self.coverage(twin, trace)}
+        metrics = {"accuracy": accuracy(logits, labels), **mean_scales(trace)}
+        return Objective(self._sum(parts), parts=parts, update=("task", "diffusion"), metrics=metrics)
+
+    def _task(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Cross-entropy, and the agreement of both views where it has a weight."""
         task = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
-        coverage = self.coverage(twin, trace)
-        return Objective(
-            task + coverage,
-            parts={"task": task, "coverage": coverage},
-            update=("task", "diffusion"),
-            metrics={"accuracy": accuracy(logits, labels), **mean_scales(trace)},
-        )
+        if not self.jsd:
+            return {"task": task}
+        return {"task": task, "consistency": jensen_shannon(logits.float().view(2, len(logits) // 2, -1))}
+
+    def _sum(self, parts: Mapping[str, Tensor]) -> Tensor:
+        weights = {"consistency": self.jsd}
+        return torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum()
 
     def _coverage_passes(
         self, model: nn.Module, original: Tensor, similar: Tensor, generator: torch.Generator

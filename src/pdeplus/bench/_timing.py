@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable, Mapping
 
 
-def take_turns(arms: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def take_turns(
+    arms: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median seconds of each arm over `rounds` turns, after one turn that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(rounds + 1):
         for name, arm in arms.items():
-            started = time.perf_counter()
+            started = clock()
             arm()
             if turn:
-                seconds[name].append(time.perf_counter() - started)
+                seconds[name].append(clock() - started)
     return {name: statistics.median(values) for name, values in seconds.items()}

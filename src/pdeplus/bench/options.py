@@ -1,0 +1,70 @@
+"""What compiling, lower precision and cheaper readings of PDE+ gain: the step with each option against that without.
+
+Compiling takes a minute for each arm before anything is timed; `--quick` leaves it out.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from .._compile import compile_network
+from .._fast import fast_copy
+from ._cases import Case, bare_step, open_case
+from ._results import Effort, Result, compared
+from ._timing import take_turns
+
+PLAIN = "as it is"
+COMPILED = "torch.compile"
+STEPS = {
+    PLAIN: (),
+    "bf16": ("train.precision=bf16",),
+    "N×C×H×W memory": ("train.channels_last=false",),
+    COMPILED: ("train.compile=true",),
+}
+OF_PDE_PLUS = {
+    "twins of the diffused pass": ("method.twins=diffused",),
+    "light block": ("method.block=light",),
+    "light block, twins of the diffused pass": ("method.block=light", "method.twins=diffused"),
+}
+SIZES = ((16, 128), (64, 32))
+
+
+def measure(effort: Effort) -> Iterator[Result]:
+    """A table for each method and size, and one of predicting for each size."""
+    rounds = effort.turns(5)
+    for width, batch in ((8, 4),) if effort.quick else SIZES:
+        base = Case(preset="erm", width=width, batch=batch, size=16 if effort.quick else 32)
+        for preset, more in (("erm", {}), ("pde_plus", OF_PDE_PLUS)):
+            arms = {name: s for name, s in (STEPS | more).items() if name != COMPILED or not effort.quick}
+            cases = {name: replace(base, preset=preset, settings=settings) for name, settings in arms.items()}
+            seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds)
+            rows = compared(seconds, "s", PLAIN)
+            yield Result(title=f"options of a step, {preset}: {base.sizes}", rows=rows, rounds=rounds)
+        yield _of_prediction(base, rounds, compile=not effort.quick)
+
+
+def _of_prediction(case: Case, rounds: int, *, compile: bool) -> Result:
+    session = open_case(case)
+    images, _ = session.on_device(session.split.train)
+    plain = session.model.eval()
+    fast = fast_copy(plain, images[:2])
+    arms = {PLAIN: _predicting(plain, images), "folded copy, as pp.evaluate has it": _predicting(fast, images)}
+    if compile:
+        compiled = copy.deepcopy(fast)
+        compile_network(compiled)
+        arms["folded copy, torch.compile"] = _predicting(compiled, images)
+    rows = compared(take_turns(arms, rounds), "s", PLAIN)
+    return Result(title=f"options of predicting: {case.sizes}", rows=rows, rounds=rounds)
+
+
+def _predicting(net: nn.Module, images: Tensor) -> Callable[[], object]:
+    return partial(_predict, net, images)
+
+
+@torch.inference_mode()
+def _predict(net: nn.Module, images: Tensor) -> Tensor:
+    return net(images)
