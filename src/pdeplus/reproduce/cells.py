@@ -24,6 +24,8 @@ class Cell:
     """A run to be trained and what it is tested on."""
 
     name: str
+    experiment: str
+    """Whose cell it is."""
     label: str
     """What tables call it: its row."""
     paper: str
@@ -56,6 +58,7 @@ def plan(experiment: Experiment, scale: Scale, overrides: Sequence[str] = ()) ->
         for seed in range(scale.seeds)
         for place in experiment.places(scale)
         for row in experiment.rows
+        if seed == 0 or not row.once
     ]
     return sorted(cells, key=lambda cell: cell.label != "ERM")  # what the others' mCE needs
 
@@ -74,6 +77,7 @@ def _cell(
     options = {**experiment.options, **scale.options}
     return Cell(
         name="-".join([row.name, *place.values()]),
+        experiment=experiment.name,
         label=label,
         paper=row.paper or label,
         about=row.about,

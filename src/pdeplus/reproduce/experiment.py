@@ -27,6 +27,7 @@ Outcome = Literal[
     "scale",
     "losses",
     "surfaces",
+    "parts",
 ]
 """What is made of the cells: a module of `outcomes` each."""
 
@@ -52,6 +53,8 @@ class Row:
     """What differs, in words, for the tables that say it."""
     samples: tuple[int, ...] = ()
     """Noisy passes E to test with, one after the other; empty for what the method does."""
+    once: bool = False
+    """With one seed, however many the others have."""
 
 
 @final
@@ -89,6 +92,8 @@ class Experiment:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of the outcome."""
     rows: tuple[Row, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Experiments that this one is made of; it has no rows of its own."""
     scales: Mapping[ScaleName, Scale]
 
     def places(self, scale: Scale) -> list[dict[str, str]]:
@@ -141,6 +146,8 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     lacking = [key for key in ("title", "outcome", "expect") if key not in values]
     if lacking:
         raise UserError(f"experiment {name} lacks {lacking[0]}")
+    if bool(values.get("parts")) != (values["outcome"] == "parts") or (values.get("parts") and rows):
+        raise UserError(f"experiment {name}: parts need the outcome 'parts' and no rows, and that outcome needs parts")
     return Experiment(**values)
 
 

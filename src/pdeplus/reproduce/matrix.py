@@ -38,7 +38,8 @@ def prepare(
         raise UserError(f"seeds={seeds} must be at least 1")
     size = experiment.scales[scale]
     size = size if seeds is None else replace(size, seeds=seeds)
-    return experiment, size, plan(experiment, size, overrides)
+    parts = [cell for part in experiment.parts for cell in prepare(part, scale, seeds, overrides)[2]]
+    return experiment, size, [*plan(experiment, size, overrides), *parts]
 
 
 def reproduce(
@@ -82,20 +83,30 @@ def reproduce(
             results[place] = result
             _write_cells(folder, cells, results)
     ended = [results[place] for place in sorted(results)]
-    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
-    _finish(Study(experiment=experiment, scale=size, cells=cells, done=done), failed, folder, on)
+    for part in experiment.parts:
+        own, scale_of_part, cells_of_part = prepare(part, scale, seeds, overrides)
+        _write(own, scale_of_part, cells_of_part, [one for one in ended if one.cell.experiment == own.name], home)
+    _write(experiment, size, cells, ended, home)
+    _raise_failed([one for one in ended if isinstance(one, Failure)], len(cells), folder, on)
     return folder
 
 
-def _finish(study: Study, failed: Sequence[Failure], folder: Path, on: On) -> None:
-    """Write the outcome of what is done, then raise what failed."""
-    if study.done or not study.cells:
-        made: Made = import_module(f".outcomes.{study.experiment.outcome}", __package__).make(study)
+def _write(experiment: Experiment, size: Scale, cells: Sequence[Cell], ended: Sequence[Result], home: Path) -> None:
+    """The outcome of what is done."""
+    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
+    study = Study(experiment=experiment, scale=size, cells=cells, done=done)
+    if done or not cells:
+        folder = home / experiment.name
+        make_folder(folder)
+        made: Made = import_module(f".outcomes.{experiment.outcome}", __package__).make(study)
         write_outcome(study, made, folder, [f"{one.cell.name}: {one.reason}" for one in failed])
+
+
+def _raise_failed(failed: Sequence[Failure], cells: int, folder: Path, on: On) -> None:
     if failed:
         first = f"{failed[0].cell.name}: {failed[0].reason}"
         lack = "are not done" if on == "none" else "failed"
-        many = f"{len(failed)} of {len(study.cells)} cells {lack}, the first is {first}"
+        many = f"{len(failed)} of {cells} cells {lack}, the first is {first}"
         again = "run them without --on none" if on == "none" else "the same command tries the failed ones again"
         raise RunFailed(f"{many}; the others are kept in {folder}; {again}")
 
@@ -165,7 +176,7 @@ def write_outcome(study: Study, made: Made, folder: Path, failures: Sequence[str
     for name, rows in made.rows.items():
         save_rows(rows, folder, name)
     records = [record for one in study.done for record in one.records]
-    if records:
+    if records and not study.experiment.parts:  # which have them
         write_file(folder / "records.jsonl", "".join(to_json(record) + "\n" for record in records).encode())
     shown = [f"{figure.name}.png" for figure in made.figures] + [n for n in made.pictures if n.endswith(".png")]
     parts = [f"# {study.title}", study.experiment.expect.strip(), *(table.to_markdown() for table in made.tables)]

@@ -1,0 +1,61 @@
+"""Experiments made of others, and rows that are run once."""
+
+import json
+
+import pytest
+
+from pdeplus._errors import UserError
+from pdeplus.records import read_records
+from pdeplus.reproduce.experiment import load_experiment
+from pdeplus.reproduce.matrix import prepare, reproduce
+
+PART = """
+title = "Part {name}"
+outcome = "scores"
+expect = "nothing"
+preset = "demo"
+rows = ["erm", {{ recipe = "{other}", once = true }}]
+[smoke]
+seeds = 2
+set = ["data.size=8"]
+"""
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """An experiment of two parts that share a row."""
+    for name, other in (("first", "augmix"), ("second", "mixup")):
+        (tmp_path / f"{name}.toml").write_text(PART.format(name=name, other=other))
+    path = tmp_path / "whole.toml"
+    parts = [str(tmp_path / "first.toml"), str(tmp_path / "second.toml")]
+    path.write_text(f'title = "Whole"\noutcome = "parts"\nexpect = "both"\nparts = {json.dumps(parts)}\n')
+    return path
+
+
+def test_a_row_is_run_once(whole):
+    cells = prepare(whole.parent / "first.toml", "smoke", None, [])[2]
+    assert [(cell.label, cell.config.seed) for cell in cells] == [("ERM", 0), ("ERM", 1), ("AugMix", 0)]
+    more = prepare(whole.parent / "first.toml", "smoke", 3, [])[2]
+    assert [cell.label for cell in more] == ["ERM"] * 3 + ["AugMix"]
+
+
+def test_all_parts_are_run_and_written(whole, tmp_path):
+    folder = reproduce(whole, scale="smoke", out=tmp_path / "out")
+    home = folder.parent
+    assert len(list((home / "runs").iterdir())) == 4, "what the parts share is trained once"
+    for name, labels in (("first", ["ERM", "AugMix"]), ("second", ["ERM", "Mixup"])):
+        assert {r.model for r in read_records(home / name / "records.jsonl")} == set(labels)
+        assert all(label in (home / name / "result.md").read_text() for label in labels)
+    text = (folder / "result.md").read_text()
+    assert text.startswith("# Whole (scale smoke")
+    assert "| first/ | Part first | 3 | 3 |" in text
+    assert "Mixup" in (folder / "report.html").read_text()
+    assert [cell["state"] for cell in json.loads((folder / "cells.json").read_text())] == ["done"] * 6
+
+
+@pytest.mark.parametrize("wrong", ['outcome = "parts"', 'outcome = "scores"\nparts = ["demo"]'])
+def test_parts_and_rows_do_not_mix(tmp_path, wrong):
+    path = tmp_path / "wrong.toml"
+    path.write_text(f'title = "Wrong"\nexpect = "nothing"\n{wrong}\n')
+    with pytest.raises(UserError, match="experiment wrong: parts need the outcome 'parts' and no rows"):
+        load_experiment(path)
