@@ -181,7 +181,7 @@ def test_rounds_of_a_benchmark_and_of_the_user():
 
 def test_operations_of_a_step_by_hand():
     f, a, stem = resnet18(8, 16), add_blocks(8, 16), conv(3, 8, 3, 16)
-    case = Case(preset="pde_plus", **QUICK)
+    case = Case(preset="pde_plus", settings=("method.block=paper",), **QUICK)
     assert operations(case) == 4 * (7 * f + 3.5 * a - 2 * stem) == operations_of(bare_step(case))
     assert operations(Case(preset=ARMS["authors"].preset, **QUICK)) == 4 * (12 * f + 9 * a - 4 * stem - 4 * 2 * 64 * 10)
 

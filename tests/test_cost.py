@@ -29,8 +29,14 @@ def resnet18(width: int, side: int, classes: int = 10) -> int:
 
 
 def add_blocks(width: int, side: int) -> int:
-    """Behind each stage, a 3×3 convolution to twice the channels and one back."""
+    """The paper's, behind each stage: a 3×3 convolution to twice the channels and one back."""
     return sum(2 * conv(width * 2**k, 2 * width * 2**k, 3, side // 2**k) for k in range(4))
+
+
+def light_blocks(width: int, side: int) -> tuple[int, int]:
+    """Behind each stage, of each channel a 3×3 convolution, and a 1×1 convolution of all: the two kinds' operations."""
+    stages = [(width * 2**k, side // 2**k) for k in range(4)]
+    return sum(conv(1, c, 3, s) for c, s in stages), sum(conv(c, c, 1, s) for c, s in stages)
 
 
 def trained_flops(width: int, side: int, *overrides: str) -> float:
@@ -54,7 +60,7 @@ def test_resnet18_at_full_width():
 
 def test_noisy_passes_cost_what_lies_behind_the_first_block(net, x):
     """At width 4 and 16 px; σ of the first block is computed once."""
-    changed = pp.add_diffusion(net, ["layer1"], x)
+    changed = pp.add_diffusion(net, ["layer1"], x, block="paper")
     counts = {e: prediction_flops(lambda x, e=e: pp.predict(changed, x, e), x[:1]) for e in (0, 1, 2, 5)}
     stem, first = conv(3, 4, 3, 16), 4 * conv(4, 4, 3, 16)
     rest, block = resnet18(4, 16) - stem - first, 2 * conv(4, 8, 3, 16)
@@ -63,7 +69,7 @@ def test_noisy_passes_cost_what_lies_behind_the_first_block(net, x):
 
 
 def test_parameters_with_and_without_noise():
-    net = pp.add_diffusion(build(classes=10, channels=3), STAGES, torch.rand(2, 3, 32, 32))
+    net = pp.add_diffusion(build(classes=10, channels=3), STAGES, torch.rand(2, 3, 32, 32), block="paper")
     assert parameters_used(net, 0) == 11_173_962
     assert parameters_used(net, 1) == 11_173_962 + 12_542_400
 
@@ -79,12 +85,20 @@ def test_pde_plus_training_against_the_papers_cost():
     view, two gradients of weights and one of features (1.5 A instead of 4 A). No images need a gradient.
     """
     f, a, stem = resnet18(8, 16), add_blocks(8, 16), conv(3, 8, 3, 16)
-    counted = trained_flops(8, 16)
+    counted = trained_flops(8, 16, "method.block=paper")
     assert counted == f + 2 * (f + a) + 4 * f + 1.5 * a - 2 * stem
     model = f + 6 * (f + a)
     assert counted == pytest.approx(model - 2.5 * a, rel=0.01)
     ratio = counted / trained_flops(8, 16, "method.name=erm")
     assert 3.3 < ratio < 13 / 3  # with A ≈ F: (13 - 2.5) / 3 = 3.5; 3.65 in time, on a CPU
+
+
+def test_pde_plus_with_light_blocks_costs_little_more_than_its_passes():
+    """Seven passes of the backbone; of a block's two convolutions the first needs no gradient of its input."""
+    f, (depthwise, pointwise), stem = resnet18(8, 16), light_blocks(8, 16), conv(3, 8, 3, 16)
+    counted = trained_flops(8, 16)
+    assert counted == 7 * f - 2 * stem + 3 * depthwise + 4 * pointwise
+    assert counted - trained_flops(8, 16, "method.twins=diffused") == f
 
 
 def test_counting_leaves_the_global_random_state_alone():

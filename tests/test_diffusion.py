@@ -31,7 +31,7 @@ def test_parameter_counts_are_the_papers():
 
     model = build(classes=10, channels=3)
     assert sum(p.numel() for p in model.parameters()) == 11_173_962
-    changed = pp.add_diffusion(model, STAGES, torch.rand(2, 3, 32, 32))
+    changed = pp.add_diffusion(model, STAGES, torch.rand(2, 3, 32, 32), block="paper")
     assert sum(p.numel() for b in add_blocks_of(changed) for p in b.parameters()) == 12_542_400
 
 

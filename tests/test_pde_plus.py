@@ -196,9 +196,10 @@ def test_coverage_step_of_the_two_phase_schedules_leaves_theta_alone():
         assert not torch.equal(add_blocks_of(net)[0].body[-1].bias, phi)
 
 
-def test_training_drives_sigma_to_the_distance_of_the_twins():
+@pytest.mark.parametrize(("block", "gain", "least"), [("paper", 0.2, 0.8), ("light", 0.1, 0.7)])
+def test_training_drives_sigma_to_the_distance_of_the_twins(block, gain, least):
     """φ alone, many steps: the coverage loss falls below that of any fixed scale."""
-    method = PDEPlus(schedule="alternating", augmentor=Darker(), diffusion_lr=0.03, placement=("0",))
+    method = PDEPlus(schedule="alternating", augmentor=Darker(), diffusion_lr=0.03, placement=("0",), block=block)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     net = method.prepare(model, make_batch().images).train()
@@ -210,9 +211,9 @@ def test_training_drives_sigma_to_the_distance_of_the_twins():
         scale, distance = add_blocks_of(net)[0].scale(h), (twin - h).abs()
     coverage = (scale.log() + distance.square() / (2 * scale.square())).mean()
     best_fixed = (distance.square().mean((0, 2, 3)).sqrt().log() + 0.5).mean()  # one σ per channel, in closed form
-    assert coverage < best_fixed - 0.2
+    assert coverage < best_fixed - gain
     correlation = torch.corrcoef(torch.stack([scale.flatten(), distance.flatten()]))[0, 1]
-    assert correlation > 0.8  # it adapts to the place, not only to the channel
+    assert correlation > least  # it adapts to the place, not only to the channel
 
 
 def test_views_and_mixture():

@@ -9,11 +9,12 @@ from hand_records import one_seed, record
 from pdeplus.config import config_hash, load_config
 from pdeplus.corruptions.suite import CORRUPTIONS
 from pdeplus.data.digits import Digits
+from pdeplus.records import pack_hits
 from pdeplus.report.paper import paper_numbers
 from pdeplus.reproduce.augmented import AugmentedTests
 from pdeplus.reproduce.cells import plan
 from pdeplus.reproduce.experiment import load_experiment
-from pdeplus.reproduce.outcomes import distributions, domains, heat, per_corruption, scores, severity
+from pdeplus.reproduce.outcomes import comparison, distributions, domains, heat, per_corruption, scores, severity
 from pdeplus.reproduce.study import Done, Study
 from pdeplus.run import Run
 
@@ -30,10 +31,10 @@ def study_of(name: str, records, scale: str = "full", rows=("erm", "augmix", "pd
     return Study(experiment=experiment, scale=size, cells=cells, done=done)
 
 
-def corrupted(cell):
+def corrupted(cell, **more):
     """A constant error under corruption, none on clean images."""
     error = ERRORS[cell.label]
-    about = {"model": cell.label, "config": config_hash(cell.config), "data": cell.config.data.name}
+    about = {"model": cell.label, "config": config_hash(cell.config), "data": cell.config.data.name, **more}
     return one_seed(lambda name, level: error if level else 0.0, **about)
 
 
@@ -53,6 +54,24 @@ def test_table_1_has_our_scores_and_the_papers_beside_them():
     assert rows["ERM"]["paper: severity 5"] == "57.19"
     assert rows["AugMix"]["paper: mCE"] == "60.44"
     assert "scale full" in table.title
+
+
+def test_the_study_compares_accuracy_and_cost():
+    operations = {"ERM": 3e9, "AugMix": 3e9, "PDE+": 10.5e9}
+
+    def records(cell):
+        each = corrupted(cell, train_flops=operations[cell.label])
+        return [replace(r, hits=pack_hits(torch.arange(r.n) < r.correct)) for r in each]
+
+    rows = rows_of(comparison.make(study_of("study_methods", records)).tables[0])
+    assert rows["PDE+"]["corrupted"] == "80.00"
+    assert rows["PDE+"]["without overlaps"] == "80.00"
+    assert rows["PDE+"]["mCE"] == rows["PDE+"]["rmCE"] == "50.00"
+    assert [rows[label]["cost"] for label in operations] == ["1.0", "1.0", "3.5"]
+    assert rows["PDE+"]["against ERM"].startswith("+20.00 (+")
+    assert rows["PDE+"]["against AugMix"].startswith("+10.00 (+")
+    assert rows["AugMix"]["against AugMix"] == "—"
+    assert rows["PDE+"]["paper: corrupted"] == "89.11"
 
 
 def test_the_presets_rows_have_the_papers_pde_plus_beside_them():

@@ -164,7 +164,7 @@ def add_diffusion(
     after: Sequence[str],
     example: Tensor | Mapping[str, Any],
     *,
-    block: Block = "paper",
+    block: Block = "light",
     head: Head = "softplus",
     floor: float = 1e-3,
     initial_scale: float | None = 0.05,
@@ -180,7 +180,7 @@ def add_diffusion(
         after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W or B×N×C
             or B×C.
         example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
-        block: the paper's two 3×3 convolutions, or a light depthwise one (B×C×H×W features only).
+        block: a light depthwise body, or the paper's two 3×3 convolutions (B×C×H×W features only).
         head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
         floor: least σ of the softplus head.
         initial_scale: σ of every element before the first update; None keeps the normalisation's start

@@ -1,4 +1,4 @@
-"""What compiling, lower precision and cheaper readings of PDE+ gain: the step with each option against that without.
+"""What compiling, lower precision and the layout of memory gain: the step with each option against that without.
 
 Compiling takes a minute for each arm before anything is timed; `--quick` leaves it out.
 """
@@ -25,11 +25,6 @@ STEPS = {
     "N×C×H×W memory": ("train.channels_last=false",),
     COMPILED: ("train.compile=true",),
 }
-OF_PDE_PLUS = {
-    "twins of the diffused pass": ("method.twins=diffused",),
-    "light block": ("method.block=light",),
-    "light block, twins of the diffused pass": ("method.block=light", "method.twins=diffused"),
-}
 SIZES = ((16, 128), (64, 32))
 
 
@@ -38,8 +33,8 @@ def measure(effort: Effort) -> Iterator[Result]:
     rounds = effort.turns(5)
     for width, batch in ((8, 4),) if effort.quick else SIZES:
         base = Case(preset="erm", width=width, batch=batch, size=16 if effort.quick else 32)
-        for preset, more in (("erm", {}), ("pde_plus", OF_PDE_PLUS)):
-            arms = {name: s for name, s in (STEPS | more).items() if name != COMPILED or not effort.quick}
+        for preset in ("erm", "pde_plus"):
+            arms = {name: s for name, s in STEPS.items() if name != COMPILED or not effort.quick}
             cases = {name: replace(base, preset=preset, settings=settings) for name, settings in arms.items()}
             seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds)
             rows = compared(seconds, "s", PLAIN)

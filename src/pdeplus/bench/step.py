@@ -18,14 +18,17 @@ from ._memory import peak_memory
 from ._results import Effort, Result, Row, compared, ratio_of
 from ._timing import take_turns
 
-BASE, AUTHORS, DEFAULT = "ERM", "authors", "fused"
+BASE, AUTHORS, DEFAULT = "ERM", "authors", "default"
+PAPER, LIGHT = "method.block=paper", "method.block=light"
 ARMS = {
     BASE: Case(preset="erm"),
     AUTHORS: Case(preset="authors", settings=("train.channels_last=false",)),
     "authors, channels-last": Case(preset="authors"),
-    "alternating": Case(preset="pde_plus", settings=("method.schedule=alternating",)),
+    "alternating": Case(preset="pde_plus", settings=("method.schedule=alternating", PAPER, "method.twins=plain")),
+    "fused, the paper's block": Case(preset="pde_plus", settings=(PAPER, "method.twins=plain")),
+    "fused, light block": Case(preset="pde_plus", settings=(LIGHT, "method.twins=plain")),
+    "fused, light block, diffused twins": Case(preset="pde_plus", settings=(LIGHT, "method.twins=diffused")),
     DEFAULT: Case(preset="pde_plus"),
-    "fused, light block": Case(preset="pde_plus", settings=("method.block=light",)),
 }
 SIZES = ((64, 32), (16, 128))
 """Widths and batches."""

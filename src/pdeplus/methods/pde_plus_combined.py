@@ -59,8 +59,8 @@ class PDEPlusCombined(Method):
     """Length of RLAT's change of the first view before it is covered; 0 for none."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
     """ADD blocks after each stage, each residual block, or the named modules."""
-    block: Block = "paper"
-    """The paper's ADD block, or a light one."""
+    block: Block = "light"
+    """A light ADD block, or the paper's."""
     initial_scale: float = 0.05
     """σ at the start."""
     diffusion_lr: float = 0.01

@@ -18,6 +18,7 @@ Tests = Literal["corruptions", "domains", "augmented", "none"]
 """The fifteen corruptions; the data set's other domains; test images under augmentations; nothing is tested."""
 Outcome = Literal[
     "scores",
+    "comparison",
     "domains",
     "per_corruption",
     "distributions",

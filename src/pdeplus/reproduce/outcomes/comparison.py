@@ -1,0 +1,81 @@
+"""The study's table: accuracy, mCE, rmCE, calibration and cost of every row, and paired differences to two of them."""
+
+from collections.abc import Mapping, Sequence
+
+from ...metrics import Difference
+from ...report.paper import paper_numbers
+from ...report.tables import MISSING, Table, percent
+from ...summary import Series, compare, find_baseline, scores
+from ..study import Made, Study, series_by_label
+
+COLUMNS = {
+    "clean": "clean",
+    "corrupted": "corrupted",
+    "severe": "severity 5",
+    "mce": "mCE",
+    "rmce": "rmCE",
+    "ece": "ECE",
+    "without_overlaps": "without overlaps",
+}
+"""Scores and their titles."""
+PAPER = {"clean": "paper: clean", "corrupted": "paper: corrupted"}
+_NOTES = (
+    "per cent; corrupted: mean over fifteen corruptions and five severities; ± half the 95 % interval over seeds",
+    "mCE and rmCE: relative to the ERM of this table; ECE: of the corrupted images",
+    "without overlaps: only corruptions that the method's own augmentations do not resemble",
+    "cost: operations of training, × ERM's",
+    "differences: of corrupted accuracy in points, with the 95 % interval of a paired bootstrap over test images; what "
+    "other seeds would change is in it only as far as there are seeds",
+    "columns of the paper are its full-scale values, not to be mixed with ours",
+)
+
+
+def make(study: Study) -> Made:
+    """A table for each place; option `against`: labels of the rows to compare with."""
+    return Made(tables=[_table(study, place) for place in study.places])
+
+
+def _table(study: Study, place: Mapping[str, str]) -> Table:
+    done = study.at(place)
+    found = series_by_label(done)
+    every = [series for group in found.values() for series in group]
+    cells = {one.cell.label: one.cell for one in done}
+    known = paper_numbers("paper", done[0].cell.config.data.name if done else "")
+    against = [found[label][0] for label in study.options.get("against", ()) if label in found]
+    rows = list[tuple[str, ...]]()
+    for label, group in found.items():
+        for series in group:
+            baseline = find_baseline(series, every, "ERM")
+            values = scores(series, baseline)
+            paper = known.get(cells[label].paper, {})
+            rows.append(
+                (
+                    _name(label, series, group),
+                    str(len(series.seeds)),
+                    *(percent(values.get(score)) for score in COLUMNS),
+                    cost(series, baseline),
+                    *(difference(series, other) for other in against),
+                    *(paper.get(score) or MISSING for score in PAPER),
+                )
+            )
+    beside = tuple(f"against {other.label}" for other in against)
+    columns = ("method", "seeds", *COLUMNS.values(), "cost", *beside, *PAPER.values())
+    return Table(study.title_at(place), columns, tuple(rows), (*study.lacking(place), *_NOTES))
+
+
+def _name(label: str, series: Series, group: Sequence[Series]) -> str:
+    return f"{label}, E={series.samples}" if len(group) > 1 else label
+
+
+def cost(series: Series, baseline: Series | None) -> str:
+    """Operations of training against the baseline's, where both are known."""
+    own, base = series.any.train_flops, baseline.any.train_flops if baseline else None
+    return f"{own / base:.1f}" if own and base else MISSING
+
+
+def difference(series: Series, other: Series) -> str:
+    """Such as "+1.20 (+0.50 to +1.90)"."""
+    gain: Difference | None = None if series is other else compare(series, other)
+    if gain is None:
+        return MISSING
+    return f"{100 * gain.mean:+.2f} ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})"
