@@ -158,6 +158,15 @@ def test_the_median_counts_and_the_first_turn_does_not():
     assert take_turns({"a": work, "b": work}, 3, lambda: now[0]) == {"a": 3, "b": 20}
 
 
+def test_a_steady_arm_runs_once_more_before_each_turn_that_counts():
+    now, steps = [0.0], iter([100, 50, 2, 60, 3, 70, 9])
+
+    def work() -> None:
+        now[0] += next(steps)
+
+    assert take_turns({"a": work}, 3, lambda: now[0], steady=True) == {"a": 3}
+
+
 def test_a_table_in_words():
     rows = (
         Row(name="plain", figure=1234.56, unit="s"),

@@ -86,7 +86,7 @@ def axes(base: Case, *, quick: bool) -> list[Axis]:
 def _points(axis: Axis, rounds: int) -> list[Point]:
     """Times of all values in turns, then the memory of each in a process of its own."""
     arms = {f"{series} {value}": make() for (series, value), make in axis.makes.items()}
-    seconds, found = take_turns(arms, rounds), list[Point]()
+    seconds, found = take_turns(arms, rounds, steady=True), list[Point]()
     with counting_bar(f"memory over {axis.name}", len(axis.makes), " processes") as count:
         for (series, value), make in axis.makes.items():
             time, memory = seconds[f"{series} {value}"], peak_memory(make)

@@ -36,7 +36,7 @@ def measure(effort: Effort) -> Iterator[Result]:
         for preset in ("erm", "pde_plus"):
             arms = {name: s for name, s in STEPS.items() if name != COMPILED or not effort.quick}
             cases = {name: replace(base, preset=preset, settings=settings) for name, settings in arms.items()}
-            seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds)
+            seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds, steady=True)
             rows = compared(seconds, "s", PLAIN)
             yield Result(title=f"options of a step, {preset}: {base.sizes}", rows=rows, rounds=rounds)
         yield _of_prediction(base, rounds, compile=not effort.quick)
@@ -52,7 +52,7 @@ def _of_prediction(case: Case, rounds: int, *, compile: bool) -> Result:
         compiled = copy.deepcopy(fast)
         compile_network(compiled)
         arms["folded copy, torch.compile"] = _predicting(compiled, images)
-    rows = compared(take_turns(arms, rounds), "s", PLAIN)
+    rows = compared(take_turns(arms, rounds, steady=True), "s", PLAIN)
     return Result(title=f"options of predicting: {case.sizes}", rows=rows, rounds=rounds)
 
 

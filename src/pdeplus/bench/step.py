@@ -50,7 +50,7 @@ def _measure(cases: dict[str, Case], effort: Effort) -> Iterator[Result]:
     rounds, sizes, batch = effort.turns(3), cases[BASE].sizes, cases[BASE].batch
     matrices = (64,) if effort.quick else MATRICES
     peak = matrix_peak(matrices)
-    seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds)
+    seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds, steady=True)
     peak = max(peak, matrix_peak(matrices))  # other work may have disturbed the first
     yield Result(title=f"step, time: {sizes}", rows=compared(seconds, "s", BASE), rounds=rounds)
     rates = {name: batch / value for name, value in seconds.items() if name != BASE}
