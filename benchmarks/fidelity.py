@@ -45,7 +45,7 @@ def _traces(net: nn.Module, x: Tensor, twin: Tensor) -> tuple[Trace, Trace]:
 
 def _scales(head: str, start: float, x: Tensor, twin: Tensor) -> None:
     """σ and the coverage loss at the start, σ as a variance."""
-    method = PDEPlus(head=head, initial_scale=start, sigma_is="variance")
+    method = PDEPlus(block="paper", head=head, initial_scale=start, sigma_is="variance")
     trace, plain = _traces(_net(method, x), x, twin)
     with torch.no_grad():
         loss = float(method.coverage(plain, trace))
@@ -57,7 +57,12 @@ def _scales(head: str, start: float, x: Tensor, twin: Tensor) -> None:
 def _gradients(x: Tensor, twin: Tensor) -> None:
     """Where the authors' coverage gradient goes: to θ, and to φ₁ from its own stage and from later ones."""
     method = PDEPlus(
-        head="relu", initial_scale=0.0, sigma_is="variance", schedule="alternating", coverage_gradient="through"
+        block="paper",
+        head="relu",
+        initial_scale=0.0,
+        sigma_is="variance",
+        schedule="alternating",
+        coverage_gradient="through",
     )
     net = _net(method, x)
     phi = [p for block in add_blocks_of(net) for p in block.parameters()]
@@ -80,7 +85,7 @@ def _gradients(x: Tensor, twin: Tensor) -> None:
 def _batch_norm_updates(x: Tensor) -> None:
     """How often a step updates the backbone's running statistics."""
     for schedule in ("fused", "alternating", "authors"):
-        method = PDEPlus(schedule=schedule)
+        method = PDEPlus(block="paper", schedule=schedule)
         net = _net(method, x)
         norm = next(module for module in net.modules() if isinstance(module, nn.BatchNorm2d))
         before = int(norm.num_batches_tracked)

@@ -25,21 +25,19 @@ STEPS = {
     "N×C×H×W memory": ("train.channels_last=false",),
     COMPILED: ("train.compile=true",),
 }
-SIZES = ((16, 128), (64, 32))
 
 
 def measure(effort: Effort) -> Iterator[Result]:
-    """A table for each method and size, and one of predicting for each size."""
-    rounds = effort.turns(5)
-    for width, batch in ((8, 4),) if effort.quick else SIZES:
-        base = Case(preset="erm", width=width, batch=batch, size=16 if effort.quick else 32)
-        for preset in ("erm", "pde_plus"):
-            arms = {name: s for name, s in STEPS.items() if name != COMPILED or not effort.quick}
-            cases = {name: replace(base, preset=preset, settings=settings) for name, settings in arms.items()}
-            seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds, steady=True)
-            rows = compared(seconds, "s", PLAIN)
-            yield Result(title=f"options of a step, {preset}: {base.sizes}", rows=rows, rounds=rounds)
-        yield _of_prediction(base, rounds, compile=not effort.quick)
+    """A table for each method, and one of predicting."""
+    rounds = effort.turns(3)
+    base = Case(preset="erm", width=8, batch=4, size=16) if effort.quick else Case(preset="erm")
+    for preset in ("erm", "pde_plus"):
+        arms = {name: s for name, s in STEPS.items() if name != COMPILED or not effort.quick}
+        cases = {name: replace(base, preset=preset, settings=settings) for name, settings in arms.items()}
+        seconds = take_turns({name: bare_step(case) for name, case in cases.items()}, rounds, steady=True)
+        rows = compared(seconds, "s", PLAIN)
+        yield Result(title=f"options of a step, {preset}: {base.sizes}", rows=rows, rounds=rounds)
+    yield _of_prediction(base, rounds, compile=not effort.quick)
 
 
 def _of_prediction(case: Case, rounds: int, *, compile: bool) -> Result:
