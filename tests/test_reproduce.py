@@ -43,7 +43,8 @@ def test_every_experiment_can_be_planned(name, scale):
     cells = plan(experiment, experiment.scales[scale])
     assert experiment.expect.strip()
     places = experiment.places(experiment.scales[scale])
-    assert len(cells) == len(experiment.rows) * len(places) * experiment.scales[scale].seeds
+    repeated = sum(1 if row.once else experiment.scales[scale].seeds for row in experiment.rows)
+    assert len(cells) == repeated * len(places)
     assert len({cell.folder for cell in cells}) == len(cells)
     for place in places:
         labels = [cell.label for cell in cells if cell.place == place and cell.config.seed == 0]
@@ -61,7 +62,7 @@ def test_every_experiment_runs_at_scale_smoke(home, name):
     shown = [cell.label for cell in cells] if experiment.outcome not in ("coverage", "scale", "losses") else []
     assert all(label.replace("_", "\\_") in table for label in shown)
     pictures = list(folder.glob("*.png"))
-    assert bool(pictures) == (experiment.outcome not in ("scores", "domains", "per_corruption"))
+    assert bool(pictures) == (experiment.outcome not in ("scores", "comparison", "domains", "per_corruption"))
     for picture in pictures:
         with Image.open(picture) as image:
             assert np.asarray(image.convert("L")).std() > 5, f"{picture.name} is blank"
