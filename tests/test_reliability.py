@@ -117,6 +117,20 @@ def test_a_folder_in_use_is_refused(tmp_path):
         pass  # the killed process left no lock behind
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="flock is POSIX")
+def test_a_lock_that_a_dying_process_holds_for_a_moment_is_waited_for(tmp_path):
+    held = locked(tmp_path)
+    held.__enter__()
+    timer = threading.Timer(0.2, held.__exit__, (None, None, None))
+    timer.start()
+    begun = time.monotonic()
+    with locked(tmp_path):
+        assert time.monotonic() - begun >= 0.15
+    timer.join()
+    with locked(tmp_path), pytest.raises(UserError, match="is in use"), locked(tmp_path, patience=0):
+        pytest.fail("two have it")
+
+
 def test_a_process_killed_before_it_began_leaves_nothing_in_the_way(tmp_path):
     (tmp_path / "lock").touch()
     (tmp_path / "config.toml.tmp").write_text("half of a con")

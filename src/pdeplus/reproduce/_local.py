@@ -93,7 +93,7 @@ def in_use(folder: Path) -> bool:
     if not (folder / LOCK).exists():
         return False
     try:
-        with locked(folder):
+        with locked(folder, patience=0):
             return False
     except UserError:
         return True
