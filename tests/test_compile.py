@@ -104,6 +104,25 @@ def test_a_run_compiles_its_network(tmp_path, without_compiler):
     assert run.finished
 
 
+def test_second_derivatives_leave_compiling_out(tmp_path):
+    chosen = [*SMALL, "method.name=grad_reg", "model.name=plain_cnn"]
+    plain = pp.train(pp.load_config("demo", chosen), tmp_path / "plain")
+    with pytest.warns(UserWarning, match="train.compile=true is left out: the method differentiates twice"):
+        run = pp.train(pp.load_config("demo", [*chosen, "train.compile=true"]), tmp_path / "run")
+    assert run.metrics[0]["loss/task"] == plain.metrics[0]["loss/task"]
+
+
+@pytest.mark.filterwarnings("ignore:.*no better than chance:UserWarning")
+def test_what_cannot_be_compiled_is_told_in_an_evaluation():
+    net = small_net().eval()
+    given = (torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8), torch.arange(6) % 4)
+    with pytest.warns(UserWarning, match="left out: the model is no torch module"):
+        pp.evaluate(lambda x: net(x), "clean", data=given, compile=True)
+    net.held = (value for value in ())  # a generator cannot be copied
+    with pytest.warns(UserWarning, match="left out: the network cannot be copied"):
+        fast_copy(net, torch.rand(2, 3, 8, 8), compile=True)
+
+
 @pytest.mark.filterwarnings("ignore:torch.compile failed:UserWarning", "ignore:.*no better than chance:UserWarning")
 def test_an_evaluation_compiles_its_network():
     given = (torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8), torch.arange(6) % 4)

@@ -40,8 +40,11 @@ def own(folder, other: str = ""):
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_experiment_can_be_planned(name, scale):
     experiment = load_experiment(name)
-    cells = plan(experiment, experiment.scales[scale])
     assert experiment.expect.strip()
+    if experiment.parts:
+        assert {cell.experiment for cell in prepare(name, scale, None, [])[2]} == set(experiment.parts)
+        return
+    cells = plan(experiment, experiment.scales[scale])
     places = experiment.places(experiment.scales[scale])
     repeated = sum(1 if row.once else experiment.scales[scale].seeds for row in experiment.rows)
     assert len(cells) == repeated * len(places)

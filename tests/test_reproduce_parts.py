@@ -6,6 +6,7 @@ import pytest
 
 from pdeplus._errors import UserError
 from pdeplus.records import read_records
+from pdeplus.reproduce.estimate import estimate, format_estimates
 from pdeplus.reproduce.experiment import load_experiment
 from pdeplus.reproduce.matrix import prepare, reproduce
 
@@ -51,6 +52,30 @@ def test_all_parts_are_run_and_written(whole, tmp_path):
     assert "| first/ | Part first | 3 | 3 |" in text
     assert "Mixup" in (folder / "report.html").read_text()
     assert [cell["state"] for cell in json.loads((folder / "cells.json").read_text())] == ["done"] * 6
+
+
+def test_parts_have_no_parts(whole):
+    outer = whole.parent / "outer.toml"
+    outer.write_text(whole.read_text().replace("first.toml", "whole.toml"))
+    with pytest.raises(UserError, match=r"experiment outer: its part .*whole.toml has parts itself"):
+        prepare(outer, "smoke", None, [])
+
+
+def test_a_dry_run_counts_shared_cells_once(whole, tmp_path):
+    cells = prepare(whole, "smoke", None, [])[2]
+    told = estimate(cells, tmp_path)
+    assert [one.state for one in told] == ["to do"] * 3 + ["shared"] * 2 + ["to do"]
+    assert [one.hours > 0 for one in told] == [True] * 3 + [False] * 2 + [True]
+    assert "4 of 6 cells to do" in format_estimates(told)
+
+
+def test_a_row_may_train_longer_or_shorter(tmp_path):
+    rows = ["erm", {"recipe": "augmix", "stretch": 2.4}, {"recipe": "mixup", "stretch": 0.1}]
+    written = ", ".join(json.dumps(row).replace('":', '" =') for row in rows)
+    path = tmp_path / "own.toml"
+    path.write_text(f'title = "T"\noutcome = "scores"\nexpect = "e"\nrows = [{written}]\n')
+    epochs = [cell.config.train.epochs for cell in prepare(path, "smoke", None, ["train.epochs=5"])[2]]
+    assert epochs == [5, 12, 1]
 
 
 @pytest.mark.parametrize("wrong", ['outcome = "parts"', 'outcome = "scores"\nparts = ["demo"]'])

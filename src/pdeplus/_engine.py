@@ -42,7 +42,7 @@ class Engine:
         from accelerate.state import AcceleratorState
 
         self.processes = join()
-        self._sync_batch_norm = sync_batch_norm and self.processes.world > 1
+        self.sync_batch_norm = sync_batch_norm and self.processes.world > 1
         AcceleratorState._reset_state()  # type: ignore[reportPrivateUsage]  # else the first run's precision stays
         if precision == "fp16" and not torch.cuda.is_available():
             raise UserError("train.precision=fp16 needs a GPU; take bf16 or fp32")
@@ -56,7 +56,7 @@ class Engine:
     @contextmanager
     def forward(self) -> Generator[None]:
         """Within it, forward passes run in the chosen precision, and BatchNorm over the chosen processes."""
-        with self._accelerator.autocast(), SyncBatchNorm(self.processes) if self._sync_batch_norm else nullcontext():
+        with self._accelerator.autocast(), SyncBatchNorm(self.processes) if self.sync_batch_norm else nullcontext():
             yield
 
     def wrap(self, optimizer: Optimizer) -> Optimizer:

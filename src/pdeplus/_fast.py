@@ -1,6 +1,7 @@
 """A copy of a network that predicts faster: BatchNorm folded into convolutions, channels-last memory."""
 
 import copy
+import warnings
 from typing import Any, final
 
 import torch
@@ -25,6 +26,8 @@ def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.M
     try:
         kept = copy.deepcopy(net).eval()
     except Exception:  # a user's network may hold what cannot be copied
+        if compile:
+            warnings.warn("torch.compile is left out: the network cannot be copied", stacklevel=2)
         return _InEvalMode(net)
     fast = _folded_copy(kept, example)
     if compile:

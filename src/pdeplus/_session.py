@@ -1,5 +1,6 @@
 """What a run holds in memory, where it stands, and how both go into a checkpoint and back."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,8 +125,21 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     if settings.ema:
         averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
     if settings.compile:
-        compile_network(model)
+        _compile(model, method, engine)
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
+
+
+def _compile(model: nn.Module, method: Method, engine: Engine) -> None:
+    """Compile the network, or say in one line what torch.compile cannot follow."""
+    obstacles = {
+        "the method differentiates twice": method.differentiates_twice,
+        "BatchNorm is synchronised": engine.sync_batch_norm,
+    }
+    reason = next((why for why, there in obstacles.items() if there), None)
+    if reason is None:
+        compile_network(model)
+    elif engine.processes.main:
+        warnings.warn(f"train.compile=true is left out: {reason}, which torch.compile cannot follow", stacklevel=2)
 
 
 def check_shares(world: int, batch_size: int, images: int) -> None:

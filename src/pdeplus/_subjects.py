@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,8 @@ def subject_of_model(
         "average": average or "probabilities",
     }
     if not isinstance(model, nn.Module):
+        if compile:
+            warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
         return _subject_of_function(cast(Callable[[Tensor], Any], model), about, weights, outputs, example)
     module, first = model, next(iter(model.parameters()), None)
     device = first.device if first is not None else torch.device("cpu")

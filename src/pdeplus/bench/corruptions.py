@@ -8,10 +8,10 @@ from functools import partial
 from torch import Tensor
 
 from .._seeds import generator_for
+from .._threads import one_thread
 from ..corruptions.base import SEVERITIES, Scale
 from ..corruptions.suite import SUITE, corrupt
 from ..data.synthetic import draw
-from ..theory._threads import one_thread
 from ._results import Effort, Result, Row
 from ._timing import take_turns
 

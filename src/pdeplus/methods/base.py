@@ -40,6 +40,8 @@ class Method(ABC):
 
     label: ClassVar[str]
     """What tables call it; by default its name."""
+    differentiates_twice: ClassVar[bool] = False
+    """Whether an objective holds gradients, so that learning from it takes second derivatives."""
 
     @abstractmethod
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:

@@ -34,6 +34,7 @@ class GradReg(Method):
     """Gradient regularisation. The defaults are the published recipe; a penalty of 0 is ERM."""
 
     label = "GradReg"
+    differentiates_twice = True
 
     penalty: float = 0.02
     """λ, weight of the gradients' mean length."""

@@ -1,7 +1,7 @@
 """Cells: one run of an experiment each, trained and tested into a folder that other experiments share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -69,10 +69,11 @@ def _cell(
     if row.recipe and row.recipe not in recipes():
         raise unknown(f"experiment {experiment.name}: recipe {row.recipe!r}", row.recipe, list(recipes()))
     varied = [f"{key}={value}" for key, value in place.items()]
-    chosen = [*experiment.set, *(settings(row.recipe) if row.recipe else ()), *row.set]
-    config = load_config(
-        row.preset or experiment.preset, [*chosen, *scale.set, *varied, *overrides, f"name={row.name}", f"seed={seed}"]
-    )
+    chosen = [*experiment.set, *(settings(row.recipe) if row.recipe else ()), *row.set, *scale.set, *varied, *overrides]
+    config = load_config(row.preset or experiment.preset, [*chosen, f"name={row.name}", f"seed={seed}"])
+    if row.stretch != 1:
+        epochs = max(1, round(row.stretch * config.train.epochs))
+        config = replace(config, train=replace(config.train, epochs=epochs))
     label = row.label or str(getattr(build_method(config), "label", row.name))
     options = {**experiment.options, **scale.options}
     return Cell(

@@ -33,7 +33,8 @@ class Estimate:
     """Of one cell."""
 
     cell: Cell
-    state: Literal["done", "to do", "unknown"]
+    state: Literal["done", "to do", "shared", "unknown"]
+    """Shared: trained as another cell before it."""
     hours: float = 0.0
     gigabytes: float = 0.0
     reason: str = ""
@@ -47,10 +48,12 @@ def estimate(cells: Sequence[Cell], runs: Path) -> list[Estimate]:
     """
     timed = dict[str, Estimate]()
     found = list[Estimate]()
+    folders = set[str]()
     for cell in cells:
-        if is_trained(cell, runs):
-            found.append(Estimate(cell=cell, state="done"))
+        if is_trained(cell, runs) or cell.folder in folders:
+            found.append(Estimate(cell=cell, state="shared" if cell.folder in folders else "done"))
             continue
+        folders.add(cell.folder)
         key = config_hash(cell.config)
         if key not in timed:
             timed[key] = _measure(cell)
@@ -66,7 +69,7 @@ def format_estimates(estimates: Sequence[Estimate]) -> str:
         numbers = [" " * 8 + "?", "      ?"] if one.reason else [_hours(one.hours), f"{one.gigabytes:7.3f}"]
         lines.append(f"{one.cell.name:<{width}}  {one.cell.config.seed:>4}  {'  '.join(numbers)}  {one.state}")
     hours, disk = sum(one.hours for one in estimates), sum(one.gigabytes for one in estimates)
-    still = sum(one.state != "done" for one in estimates)
+    still = sum(one.state not in ("done", "shared") for one in estimates)
     unknown = sum(one.state == "unknown" for one in estimates)
     but = f" without the {unknown} unknown" if unknown else ""
     total = f"{_hours(hours).strip()} hours on this machine, {disk:.2f} GB{but}"

@@ -13,7 +13,7 @@ from .._registry import unknown
 from ..config import presets
 
 ScaleName = Literal["full", "small", "smoke"]
-"""The paper's own; what two CPU cores do in an hour or two; seconds."""
+"""The paper's own; the study's, minutes a run on a CPU core; seconds."""
 Tests = Literal["corruptions", "domains", "augmented", "none"]
 """The fifteen corruptions; the data set's other domains; test images under augmentations; nothing is tested."""
 Outcome = Literal[
@@ -56,6 +56,8 @@ class Row:
     """Noisy passes E to test with, one after the other; empty for what the method does."""
     once: bool = False
     """With one seed, however many the others have."""
+    stretch: float = 1.0
+    """Its epochs, as a multiple of the scale's."""
 
 
 @final

@@ -36,10 +36,22 @@ def prepare(
     experiment = load_experiment(name)
     if seeds is not None and seeds < 1:
         raise UserError(f"seeds={seeds} must be at least 1")
+    size = _size(experiment, scale, seeds)
+    parts = [_part(part, experiment.name) for part in experiment.parts]
+    cells = [cell for part in parts for cell in plan(part, _size(part, scale, seeds), overrides)]
+    return experiment, size, cells if parts else plan(experiment, size, overrides)
+
+
+def _part(name: str, whole: str) -> Experiment:
+    part = load_experiment(name)
+    if part.parts:
+        raise UserError(f"experiment {whole}: its part {name} has parts itself; name those instead")
+    return part
+
+
+def _size(experiment: Experiment, scale: ScaleName, seeds: int | None) -> Scale:
     size = experiment.scales[scale]
-    size = size if seeds is None else replace(size, seeds=seeds)
-    parts = [cell for part in experiment.parts for cell in prepare(part, scale, seeds, overrides)[2]]
-    return experiment, size, [*plan(experiment, size, overrides), *parts]
+    return size if seeds is None else replace(size, seeds=seeds)
 
 
 def reproduce(

@@ -9,7 +9,7 @@ from ..records import Record
 from ..report.specs import Figure, Row
 from ..report.tables import Table
 from ..run import Run
-from ..summary import Series, series_of
+from ..summary import Estimate, Series, find_baseline, scores, series_of
 from .cells import Cell
 from .experiment import Experiment, Scale
 
@@ -94,7 +94,7 @@ class Made:
     figures: Sequence[Figure] = ()
     rows: Mapping[str, Sequence[Row]] = field(default_factory=dict[str, Sequence[Row]])
     pictures: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """Figures that are drawn already, by file name."""
+    """Files that are made already, by name: drawn figures, a page."""
 
 
 def series_by_label(done: Iterable[Done]) -> dict[str, list[Series]]:
@@ -103,6 +103,35 @@ def series_by_label(done: Iterable[Done]) -> dict[str, list[Series]]:
     for series in series_of(record for one in done for record in one.records):
         found.setdefault(series.label.partition(" #")[0], []).append(series)
     return found
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """What a row of a table of scores is made from."""
+
+    name: str
+    """The row's label, with the number of noisy passes where it has several."""
+    cell: Cell
+    series: Series
+    baseline: Series | None
+    """ERM, as far as it is done."""
+    scores: Mapping[str, Estimate]
+
+
+def lines_of(done: Sequence[Done]) -> list[Line]:
+    """One for each series, all of one place."""
+    cells = {one.cell.label: one.cell for one in done}
+    found = series_by_label(done)
+    every = [series for group in found.values() for series in group]
+    lines = list[Line]()
+    for label, group in found.items():
+        for series in group:
+            name = f"{label}, E={series.samples}" if len(group) > 1 else label
+            base = find_baseline(series, every, "ERM")
+            line = Line(name=name, cell=cells[label], series=series, baseline=base, scores=scores(series, base))
+            lines.append(line)
+    return lines
 
 
 def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:

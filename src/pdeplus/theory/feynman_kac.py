@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .._errors import UserError
 from .._seeds import generator_for
+from .._threads import one_thread
 from ..functional import diffuse
 from ._fields import check_points, drift_at, scale_at, terminal_at
-from ._threads import one_thread
 from .problems import Problem
 
 ROWS_AT_ONCE = 1 << 15

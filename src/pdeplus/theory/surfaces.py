@@ -10,8 +10,8 @@ from torch import Tensor
 from .._errors import UserError
 from .._progress import counting_bar
 from .._seeds import generator_for
+from .._threads import one_thread
 from ._plain import lengths
-from ._threads import one_thread
 from .fitting import Points, fit_scale, fit_velocity, flow, output, two_spirals
 from .grid import Grid, Solution
 from .problems import Field, Problem

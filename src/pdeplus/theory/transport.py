@@ -26,9 +26,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .._errors import UserError
+from .._threads import one_thread
 from ._fields import drift_at, scale_at, terminal_at
 from ._plain import floats
-from ._threads import one_thread
 from .grid import Grid, Solution
 from .problems import Problem
 

@@ -1,12 +1,12 @@
 """The study's table: accuracy, mCE, rmCE, calibration and cost of every row, and paired differences to two of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...metrics import Difference
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
-from ...summary import Series, compare, find_baseline, scores
-from ..study import Made, Study, series_by_label
+from ...summary import Series, compare
+from ..study import Made, Study, lines_of
 
 COLUMNS = {
     "clean": "clean",
@@ -37,34 +37,24 @@ def make(study: Study) -> Made:
 
 def _table(study: Study, place: Mapping[str, str]) -> Table:
     done = study.at(place)
-    found = series_by_label(done)
-    every = [series for group in found.values() for series in group]
-    cells = {one.cell.label: one.cell for one in done}
+    lines = lines_of(done)
     known = paper_numbers("paper", done[0].cell.config.data.name if done else "")
-    against = [found[label][0] for label in study.options.get("against", ()) if label in found]
-    rows = list[tuple[str, ...]]()
-    for label, group in found.items():
-        for series in group:
-            baseline = find_baseline(series, every, "ERM")
-            values = scores(series, baseline)
-            paper = known.get(cells[label].paper, {})
-            rows.append(
-                (
-                    _name(label, series, group),
-                    str(len(series.seeds)),
-                    *(percent(values.get(score)) for score in COLUMNS),
-                    cost(series, baseline),
-                    *(difference(series, other) for other in against),
-                    *(paper.get(score) or MISSING for score in PAPER),
-                )
-            )
+    first = {line.cell.label: line.series for line in reversed(lines)}
+    against = [first[label] for label in study.options.get("against", ()) if label in first]
+    rows = [
+        (
+            line.name,
+            str(len(line.series.seeds)),
+            *(percent(line.scores.get(score)) for score in COLUMNS),
+            cost(line.series, line.baseline),
+            *(difference(line.series, other) for other in against),
+            *(known.get(line.cell.paper, {}).get(score) or MISSING for score in PAPER),
+        )
+        for line in lines
+    ]
     beside = tuple(f"against {other.label}" for other in against)
     columns = ("method", "seeds", *COLUMNS.values(), "cost", *beside, *PAPER.values())
     return Table(study.title_at(place), columns, tuple(rows), (*study.lacking(place), *_NOTES))
-
-
-def _name(label: str, series: Series, group: Sequence[Series]) -> str:
-    return f"{label}, E={series.samples}" if len(group) > 1 else label
 
 
 def cost(series: Series, baseline: Series | None) -> str:

@@ -1,11 +1,11 @@
 """Table 1: clean and corrupted accuracy and mCE of every row, the paper's values beside ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
-from ...summary import Series, compare, find_baseline, scores
-from ..study import Done, Made, Study, series_by_label
+from ...summary import Series, compare
+from ..study import Made, Study, lines_of
 
 COLUMNS = {
     "clean": "clean",
@@ -24,37 +24,26 @@ def make(study: Study) -> Made:
 
 def _table(study: Study, place: Mapping[str, str]) -> Table:
     done = study.at(place)
-    found = series_by_label(done)
-    every = [series for group in found.values() for series in group]
-    reference = next(iter(found.get(study.options.get("reference", ""), [])), None)
-    cells = {one.cell.label: one.cell for one in done}
-    known = paper_numbers("paper", _data(done))
-    rows, notes = list[tuple[str, ...]](), study.lacking(place)
-    for label, group in found.items():
-        for series in group:
-            values = scores(series, find_baseline(series, every, "ERM"))
-            paper = known.get(cells[label].paper, {})
-            more = _against(series, reference, cells[label].about) if reference else _paper_cells(paper)
-            name = f"{label}, E={series.samples}" if len(group) > 1 else label
-            rows.append((name, *(percent(values.get(score)) for score in COLUMNS), *more))
+    lines = lines_of(done)
+    wanted = study.options.get("reference", "")
+    reference = next((line.series for line in lines if line.cell.label == wanted), None)
+    known = paper_numbers("paper", done[0].cell.config.data.name if done else "")
+    rows = list[tuple[str, ...]]()
+    for line in lines:
+        more = _paper_cells(known.get(line.cell.paper, {}))
+        if reference:
+            more = _against(line.series, reference, line.cell.about)
+        rows.append((line.name, *(percent(line.scores.get(score)) for score in COLUMNS), *more))
     extra = ("difference", "95 % interval", "what differs")
     beside = extra if reference else tuple(f"paper: {title}" for title in COLUMNS.values())
-    return Table(
-        study.title_at(place),
-        ("method", *COLUMNS.values(), *beside),
-        tuple(rows),
-        (*notes, *_NOTES),
-    )
+    columns = ("method", *COLUMNS.values(), *beside)
+    return Table(study.title_at(place), columns, tuple(rows), (*study.lacking(place), *_NOTES))
 
 
 _NOTES = (
     "per cent; corrupted: mean over fifteen corruptions and five severities; mCE: relative to the ERM of this table",
     "columns of the paper are its full-scale values, not to be mixed with ours",
 )
-
-
-def _data(done: Sequence[Done]) -> str:
-    return done[0].cell.config.data.name if done else ""
 
 
 def _paper_cells(paper: Mapping[str, str]) -> list[str]:
