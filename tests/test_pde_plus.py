@@ -62,11 +62,12 @@ def test_schedules_compute_the_same_losses_from_the_same_state(monkeypatch):
     for other in still[1:]:
         assert other["coverage"] == pytest.approx(still[0]["coverage"], rel=1e-5)
         assert other["task"] == pytest.approx(still[0]["task"], rel=1e-5)
+        assert other["consistency"] == pytest.approx(still[0]["consistency"], rel=1e-3)
     means, errors = {}, {}
     for schedule in SCHEDULES:
         method = PDEPlus(schedule=schedule, augmentor=Darker())
-        draws = torch.tensor([list(objectives(method, net, seed).values()) for seed in range(40)])
-        draws = draws if schedule == "fused" else draws.flip(1)  # (task, coverage)
+        found = [objectives(method, net, seed) for seed in range(40)]
+        draws = torch.tensor([[one[part] for part in ("task", "consistency", "coverage")] for one in found])
         means[schedule], errors[schedule] = draws.mean(0), draws.std(0) / math.sqrt(len(draws))
     for a, b in itertools.combinations(SCHEDULES, 2):
         gap = (means[a] - means[b]).abs()
@@ -163,7 +164,8 @@ def test_fused_gradient_is_the_tasks_for_theta_and_the_sum_for_phi():
         found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
         return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
 
-    total, task, coverage = gradient(goal.loss), gradient(goal.parts["task"]), gradient(goal.parts["coverage"])
+    task = gradient(goal.parts["task"] + method.jsd * goal.parts["consistency"])
+    total, coverage = gradient(goal.loss), gradient(goal.parts["coverage"])
     for name in named:
         assert torch.allclose(total[name], task[name] + coverage[name], atol=1e-4, rtol=1e-3)
         if not name.startswith("add_blocks."):
