@@ -62,10 +62,14 @@ def test_every_experiment_runs_at_scale_smoke(home, name):
     assert "scale smoke" in text.partition("\n")[0]
     assert "not done" not in text
     table = text.partition("\n| ")[2]
-    shown = [cell.label for cell in cells] if experiment.outcome not in ("coverage", "scale", "losses") else []
+    no_labels = experiment.outcome in ("coverage", "scale", "losses", "parts")
+    shown = experiment.parts if no_labels else [cell.label for cell in cells]
     assert all(label.replace("_", "\\_") in table for label in shown)
     pictures = list(folder.glob("*.png"))
-    assert bool(pictures) == (experiment.outcome not in ("scores", "comparison", "domains", "per_corruption"))
+    drawn = (
+        experiment.outcome not in ("scores", "domains", "per_corruption", "parts") or "reference" in experiment.options
+    )
+    assert bool(pictures) == drawn
     for picture in pictures:
         with Image.open(picture) as image:
             assert np.asarray(image.convert("L")).std() > 5, f"{picture.name} is blank"

@@ -8,7 +8,7 @@ Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes 
 and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
 Defaults: AugMix of severity 3, width 3 and nine operations; a light block after each stage, σ from 0.05; Adam
-0.01 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper, authors.
+0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper, authors.
 Cost: a gradient-free pass of one image, and a forward and backward pass of two: 7.1 forward passes' worth against
 ERM's 3, with the paper's block, which is as large as the network, 10.8; AugMix once. A sample at test is a pass.
 Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-100 78.84 / 65.62 (no noise at test).
@@ -75,7 +75,7 @@ class PDEPlus(Method):
     """The paper's pair, or the authors' code, which augments the originals too."""
     augmentor: Augmentor = AugMix()
     """What makes semantically similar samples."""
-    diffusion_lr: float = 0.01
+    diffusion_lr: float = 0.001
     """Learning rate of Adam on φ."""
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
     """Of that learning rate: constant, or the run's own warm-up and cosine."""

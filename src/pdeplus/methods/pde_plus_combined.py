@@ -8,7 +8,7 @@ a_2 by N(h, σ), the mean of the two losses, φ only. With epsilon > 0 the featu
 towards a higher loss before they are covered, at the input and behind every stage, as RLAT does.
 Source: Yuan et al. (2024) for the frame, Hendrycks et al. (2020) for consistency, Modas et al. (2022) for PRIME,
 Kireev et al. (2022) for layer-wise perturbations; the combination is ours.
-Defaults: AugMix and PRIME views, jsd = 12, epsilon = 0; σ starts at 0.05, Adam 0.01 on φ.
+Defaults: AugMix and PRIME views, jsd = 12, epsilon = 0; σ starts at 0.05, Adam 0.001 on φ.
 Cost: two gradient-free passes and a diffused pass of three images for each image; a forward
 and a backward pass more with epsilon.
 Published: none; the aim is RLAT+AugMix with consistency (94.75 / 89.60 on CIFAR-10, PreAct-ResNet-18) and
@@ -63,7 +63,7 @@ class PDEPlusCombined(Method):
     """A light ADD block, or the paper's."""
     initial_scale: float = 0.05
     """σ at the start."""
-    diffusion_lr: float = 0.01
+    diffusion_lr: float = 0.001
     """Learning rate of Adam on φ."""
     label_smoothing: float = 0.0
     """Of the cross-entropy."""

@@ -1,12 +1,14 @@
-"""The study's table: accuracy, mCE, rmCE, calibration and cost of every row, and paired differences to two of them."""
+"""The study's table: accuracy, mCE, rmCE, calibration and cost of every row, differences to some, and a figure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...metrics import Difference
 from ...report.paper import paper_numbers
+from ...report.specs import Figure, Row
 from ...report.tables import MISSING, Table, percent
 from ...summary import Series, compare
-from ..study import Made, Study, lines_of
+from ..dots import dots_figure
+from ..study import Done, Made, Study, describe_place, lines_of
 
 COLUMNS = {
     "clean": "clean",
@@ -18,6 +20,8 @@ COLUMNS = {
     "without_overlaps": "without overlaps",
 }
 """Scores and their titles."""
+SHOWN = {"clean": "clean", "corrupted": "corrupted", "severe": "severity 5"}
+"""Those in the figure."""
 PAPER = {"clean": "paper: clean", "corrupted": "paper: corrupted"}
 _NOTES = (
     "per cent; corrupted: mean over fifteen corruptions and five severities; ± half the 95 % interval over seeds",
@@ -31,8 +35,28 @@ _NOTES = (
 
 
 def make(study: Study) -> Made:
-    """A table for each place; option `against`: labels of the rows to compare with."""
-    return Made(tables=[_table(study, place) for place in study.places])
+    """A table and a figure for each place; option `against`: labels of the rows to compare with."""
+    figures = list[Figure]()
+    rows = dict[str, Sequence[Row]]()
+    for place in study.places:
+        name = "-".join(["methods", *place.values()])
+        rows[name] = _dots(study.at(place))
+        said = ", ".join(filter(None, [describe_place(place), "dots: means, bars: lowest to highest seed"]))
+        figures.append(dots_figure(name, study.caption(said), rows[name], "accuracy, %"))
+    return Made(tables=[_table(study, place) for place in study.places], figures=figures, rows=rows)
+
+
+def _dots(done: Sequence[Done]) -> list[Row]:
+    """The best under corruptions first; behind each name its cost."""
+    scored = [line for line in lines_of(done) if "corrupted" in line.scores]
+    rows = list[Row]()
+    for line in sorted(scored, key=lambda line: -line.scores["corrupted"].mean):
+        name = f"{line.name} ({cost(line.series, line.baseline)} ×)"
+        for score, series in SHOWN.items():
+            found = line.scores[score]
+            low, high = 100 * min(found.values), 100 * max(found.values)
+            rows.append({"row": name, "series": series, "x": 100 * found.mean, "low": low, "high": high})
+    return rows
 
 
 def _table(study: Study, place: Mapping[str, str]) -> Table:

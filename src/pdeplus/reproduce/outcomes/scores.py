@@ -1,11 +1,14 @@
 """Table 1: clean and corrupted accuracy and mCE of every row, the paper's values beside ours."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...report.paper import paper_numbers
+from ...report.specs import Row
 from ...report.tables import MISSING, Table, percent
 from ...summary import Series, compare
-from ..study import Made, Study, lines_of
+from ..dots import dots_figure
+from ..study import Line, Made, Study, lines_of
 
 COLUMNS = {
     "clean": "clean",
@@ -18,15 +21,14 @@ COLUMNS = {
 
 
 def make(study: Study) -> Made:
-    """A table for each place."""
-    return Made(tables=[_table(study, place) for place in study.places])
+    """A table for each place; with the option `reference` a row's label, differences to it and a figure of them."""
+    return Made(tables=[_table(study, place) for place in study.places], **_effects(study))
 
 
 def _table(study: Study, place: Mapping[str, str]) -> Table:
     done = study.at(place)
     lines = lines_of(done)
-    wanted = study.options.get("reference", "")
-    reference = next((line.series for line in lines if line.cell.label == wanted), None)
+    reference = _reference(study, lines)
     known = paper_numbers("paper", done[0].cell.config.data.name if done else "")
     rows = list[tuple[str, ...]]()
     for line in lines:
@@ -44,6 +46,30 @@ _NOTES = (
     "per cent; corrupted: mean over fifteen corruptions and five severities; mCE: relative to the ERM of this table",
     "columns of the paper are its full-scale values, not to be mixed with ours",
 )
+
+
+def _effects(study: Study) -> dict[str, Any]:
+    """The figure of differences, the largest first, and its rows; nothing without a reference that is done."""
+    found = dict[str, Sequence[Row]]()
+    for place in study.places:
+        lines = lines_of(study.at(place))
+        reference = _reference(study, lines)
+        others = [(line, compare(line.series, reference)) for line in lines if reference and line.series != reference]
+        gains = sorted(((line, gain) for line, gain in others if gain), key=lambda pair: -pair[1].mean)
+        if gains:
+            ends = ("x", "mean"), ("low", "low"), ("high", "high")
+            found["-".join(["effects", *place.values()])] = [
+                {"row": line.name, "series": "corrupted"} | {key: 100 * getattr(gain, end) for key, end in ends}
+                for line, gain in gains
+            ]
+    axis = f"corrupted accuracy minus that of {study.options.get('reference', '')}, points"
+    said = study.caption("bars: 95 % interval over test images")
+    return {"figures": [dots_figure(name, said, rows, axis, zero=True) for name, rows in found.items()], "rows": found}
+
+
+def _reference(study: Study, lines: Sequence[Line]) -> Series | None:
+    wanted = study.options.get("reference", "")
+    return next((line.series for line in lines if line.cell.label == wanted), None)
 
 
 def _paper_cells(paper: Mapping[str, str]) -> list[str]:
