@@ -41,7 +41,15 @@ def make(study: Study) -> Made:
     for place in study.places:
         name = "-".join(["methods", *place.values()])
         rows[name] = _dots(study.at(place))
-        said = ", ".join(filter(None, [describe_place(place), "dots: means, bars: lowest to highest seed"]))
+        said = ", ".join(
+            filter(
+                None,
+                [
+                    describe_place(place),
+                    "dots: means, bars: lowest to highest seed; × operations of training against ERM",
+                ],
+            )
+        )
         figures.append(dots_figure(name, study.caption(said), rows[name], "accuracy, %"))
     return Made(tables=[_table(study, place) for place in study.places], figures=figures, rows=rows)
 
