@@ -187,6 +187,16 @@ def test_the_disk_that_is_foretold_is_about_what_is_used(home):
     assert [one.state for one in estimate([cell], home / "smoke" / "runs")] == ["done"]
 
 
+def test_collecting_tests_nothing(tmp_path):
+    path, out = own(tmp_path), tmp_path / "out"
+    reproduce(path, scale="smoke", out=out)
+    path.write_text(path.read_text().replace('"erm"', '{ recipe = "erm", label = "Renamed" }'))
+    with pytest.raises(RunFailed, match="1 of 2 cells are not done, the first is erm: not tested yet"):
+        reproduce(path, scale="smoke", out=out, on="none")
+    assert "not done: Renamed" in (out / "smoke" / "own" / "result.md").read_text()
+    assert not list((out / "smoke" / "runs").glob("*.failed.txt"))
+
+
 def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PDEPLUS_DATA", str(tmp_path))
     _, _, cells = prepare("table1_cifar10", "small", None, [])

@@ -12,6 +12,7 @@ from .._checkpoint import make_folder, write_file
 from .._errors import UserError
 from .._lock import FILE as LOCK
 from .._lock import locked
+from .._measure import Watch as Count
 from .._progress import counting_bar, progress_bar
 from .cells import Cell, is_trained, run_cell
 from .study import Done
@@ -40,22 +41,35 @@ def run_here(cells: Sequence[Cell], runs: Path) -> Results:
 
 
 def collect(cells: Sequence[Cell], runs: Path) -> Results:
-    """Only what is trained; nothing else is begun."""
+    """Only what is trained and tested; nothing else is begun."""
     for place, cell in enumerate(cells):
         if is_trained(cell, runs):
-            yield place, attempt(cell, runs, f"{place + 1}/{len(cells)} {cell.name}")
+            yield place, attempt(cell, runs, f"{place + 1}/{len(cells)} {cell.name}", testing=_refuse)
         else:
             yield place, Failure(cell=cell, reason=_why_untrained(note_of(cell, runs)))
 
 
-def attempt(cell: Cell, runs: Path, title: str) -> Result:
-    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs."""
+class _NotTested(Exception):
+    """A cell is trained, but its tests are not done."""
+
+
+def _refuse(done: int, of: int) -> None:
+    raise _NotTested
+
+
+def attempt(cell: Cell, runs: Path, title: str, *, testing: Count | None = None) -> Result:
+    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs.
+
+    `testing` is called as tests go on, by default by a progress bar.
+    """
     note = note_of(cell, runs)
     try:
         with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
-            run, records = run_cell(cell, runs, watch, count)
+            run, records = run_cell(cell, runs, watch, testing or count)
         note.unlink(missing_ok=True)
         return Done(cell=cell, run=run, records=records)
+    except _NotTested:
+        return Failure(cell=cell, reason="not tested yet")
     except Exception as error:
         make_folder(runs)
         write_file(note, traceback.format_exc().encode(errors="backslashreplace"))
