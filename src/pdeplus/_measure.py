@@ -24,7 +24,7 @@ from .suites import TestSet, TestSuite
 
 FILE = "records.jsonl"
 Watch = Callable[[int, int], object]
-"""Called with the number of images done since the last call, and how many there will be in all; with 0 at the start."""
+"""Called with the number of images done since the last call, and how many there will be in all."""
 
 
 def measure(
@@ -40,10 +40,8 @@ def measure(
     now = environment()
     drafts = [(test, _draft(subject, tests, test, batch_size, now)) for test in tests.sets]
     missing = [test for test, draft in drafts if identity(draft) not in known]
-    total = _count(tests, missing)
-    if missing and watch:
-        watch(0, total)
     cost = subject.cost() if missing else dict[str, Any]()
+    total = _count(tests, missing)
     about = f"{tests.origin}, {subject.about['selection']}, E={subject.about['samples']}"
     grid = SampleGrid(folder, tests.classes, about)
     temperature = _temperature(subject, batch_size) if missing else None

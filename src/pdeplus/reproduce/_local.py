@@ -54,6 +54,7 @@ class _NotTested(Exception):
 
 
 def _refuse(done: int, of: int) -> None:
+    """Called after the first batch of a test set, before anything is written."""
     raise _NotTested
 
 
