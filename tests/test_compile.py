@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Generator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import pdeplus as pp
 from pdeplus._compile import compile_network
 from pdeplus._errors import UserError
 from pdeplus._fast import fast_copy
+from pdeplus._session import _compile
 from pdeplus.augment.identity import Identity
 from pdeplus.data.base import Batch
 from pdeplus.functional import coverage_nll
@@ -110,6 +112,13 @@ def test_second_derivatives_leave_compiling_out(tmp_path):
     with pytest.warns(UserWarning, match="train.compile=true is left out: the method differentiates twice"):
         run = pp.train(pp.load_config("demo", [*chosen, "train.compile=true"]), tmp_path / "run")
     assert run.metrics[0]["loss/task"] == plain.metrics[0]["loss/task"]
+
+
+def test_synchronised_batch_norm_leaves_compiling_out():
+    net, engine = small_net(), SimpleNamespace(sync_batch_norm=True, processes=SimpleNamespace(main=True))
+    with pytest.warns(UserWarning, match="left out: BatchNorm is synchronised"):
+        _compile(net, PDEPlus(), engine)
+    assert net._compiled_call_impl is None
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than chance:UserWarning")

@@ -1,5 +1,6 @@
 """Experiments: every one runs at scale smoke; finished cells are kept, failed ones retried, none takes others along."""
 
+import csv
 import json
 
 import numpy as np
@@ -185,6 +186,33 @@ def test_the_disk_that_is_foretold_is_about_what_is_used(home):
     assert 0.5 < foretold.gigabytes * 1e9 / used < 2
     assert foretold.hours > 0
     assert [one.state for one in estimate([cell], home / "smoke" / "runs")] == ["done"]
+
+
+def read_rows(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_figures_show_the_tables_numbers(home):
+    folder = reproduce("study_compute", scale="smoke", out=home)
+    shown = read_rows(folder / "methods.csv")
+    table = {row["method"]: row for row in read_rows(folder / "table.csv")}
+    assert {row["row"].rpartition(" (")[0] for row in shown} == set(table)
+    for row in shown:
+        name, _, cost = row["row"].rpartition(" (")
+        assert float(row["x"]) == pytest.approx(float(table[name][row["series"]]), abs=0.006)
+        assert cost == f"{table[name]['cost']} ×)"
+    order = [float(row["x"]) for row in shown if row["series"] == "corrupted"]
+    assert order == sorted(order, reverse=True)
+
+    folder = reproduce("ablations", scale="smoke", out=home)
+    gains = {row["row"]: row for row in read_rows(folder / "effects.csv")}
+    told = {
+        row["method"]: row["difference"].lstrip("'") for row in read_rows(folder / "table.csv") if row["difference"]
+    }
+    assert gains.keys() == told.keys()
+    for name, difference in told.items():
+        assert float(gains[name]["x"]) == pytest.approx(float(difference), abs=0.006)
+        assert float(gains[name]["low"]) <= float(gains[name]["x"]) <= float(gains[name]["high"])
 
 
 def test_collecting_tests_nothing(tmp_path):

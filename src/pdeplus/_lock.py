@@ -13,8 +13,6 @@ if sys.platform != "win32":
     import fcntl
 
 FILE = "lock"
-
-
 PATIENCE_SECONDS = 1.0
 """A killed process is gone a moment before its lock is."""
 PAUSE_SECONDS = 0.02

@@ -22,6 +22,7 @@ COLUMNS = {
 """Scores and their titles."""
 SHOWN = {"clean": "clean", "corrupted": "corrupted", "severe": "severity 5"}
 """Those in the figure."""
+_MARKS = "dots: means, bars: lowest to highest seed; × operations of training against ERM"
 PAPER = {"clean": "paper: clean", "corrupted": "paper: corrupted"}
 _NOTES = (
     "per cent; corrupted: mean over fifteen corruptions and five severities; ± half the 95 % interval over seeds",
@@ -41,15 +42,7 @@ def make(study: Study) -> Made:
     for place in study.places:
         name = "-".join(["methods", *place.values()])
         rows[name] = _dots(study.at(place))
-        said = ", ".join(
-            filter(
-                None,
-                [
-                    describe_place(place),
-                    "dots: means, bars: lowest to highest seed; × operations of training against ERM",
-                ],
-            )
-        )
+        said = "; ".join(filter(None, [describe_place(place), _MARKS]))
         figures.append(dots_figure(name, study.caption(said), rows[name], "accuracy, %"))
     return Made(tables=[_table(study, place) for place in study.places], figures=figures, rows=rows)
 
