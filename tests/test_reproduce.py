@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -223,6 +224,16 @@ def test_collecting_tests_nothing(tmp_path):
         reproduce(path, scale="smoke", out=out, on="none")
     assert "not done: Renamed" in (out / "smoke" / "own" / "result.md").read_text()
     assert not list((out / "smoke" / "runs").glob("*.failed.txt"))
+
+
+def test_a_result_names_the_commits_of_its_cells(tmp_path):
+    path, out = own(tmp_path), tmp_path / "out"
+    first = (reproduce(path, scale="smoke", out=out) / "result.md").read_text()
+    assert "cells tested at" not in first
+    for file in (out / "smoke" / "runs").glob("*/records.jsonl"):
+        file.write_text(re.sub(r'"commit": ("\w+"|null)', '"commit": "0123456789ab"', file.read_text()))
+    again = (reproduce(path, scale="smoke", out=out) / "result.md").read_text()
+    assert "; cells tested at commits 0123456789ab; " in again
 
 
 def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkeypatch):

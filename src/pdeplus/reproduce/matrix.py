@@ -7,6 +7,7 @@ OUT/SCALE/EXPERIMENT/   result.md, tables as CSV and LaTeX, figures, records.jso
 import json
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -193,16 +194,19 @@ def write_outcome(study: Study, made: Made, folder: Path, failures: Sequence[str
     shown = [f"{figure.name}.png" for figure in made.figures] + [n for n in made.pictures if n.endswith(".png")]
     parts = [f"# {study.title}", study.experiment.expect.strip(), *(table.to_markdown() for table in made.tables)]
     parts += [f"![{name}]({name})" for name in shown]
-    parts += ["Failed:\n\n" + "\n".join(f"- {failure}" for failure in failures)] if failures else []
+    lacks = [f"- {reason}" + (f" ({cells} cells)" if cells > 1 else "") for reason, cells in Counter(failures).items()]
+    parts += ["Not done:\n\n" + "\n".join(lacks)] if lacks else []
     parts.append(_provenance(study))
     write_file(folder / "result.md", ("\n\n".join(part.strip() for part in parts) + "\n").encode())
 
 
 def _provenance(study: Study) -> str:
-    """Command, commit, hardware, seeds."""
+    """Command, commit, hardware, seeds; the commits of the cells where they were run by others."""
     now: dict[str, Any] = environment()
     seeds = sorted({cell.config.seed for cell in study.cells})
     machine = f"{now['system']}, {now['cores']} cores, {now['threads']} threads, {now['devices']}"
     made = f"`{now['command']}`, commit {now['commit'] or 'unknown'}, {time.strftime('%Y-%m-%d')}"
     versions = f"pdeplus {now['pdeplus']}, torch {now['torch']}, Python {now['python']}"
-    return f"Made by {made}; {machine}; {versions}; seeds {', '.join(map(str, seeds)) or 0}."
+    others = sorted({record.commit for one in study.done for record in one.records if record.commit} - {now["commit"]})
+    earlier = f"; cells tested at commits {', '.join(others)}" if others else ""
+    return f"Made by {made}{earlier}; {machine}; {versions}; seeds {', '.join(map(str, seeds)) or 0}."
