@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, final
 
@@ -41,7 +41,7 @@ class Cell:
     augmentations: tuple[str, ...] = ()
     """What test images are changed by, where tests are "augmented"."""
 
-    @property
+    @cached_property  # asked for after every cell, of every cell
     def folder(self) -> str:
         """The name of its run folder: equal for cells of any experiment that train the same."""
         config = self.config
