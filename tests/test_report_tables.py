@@ -12,6 +12,7 @@ from pdeplus.records import CLEAN, Record
 from pdeplus.report.content import tables_of
 from pdeplus.report.groups import Group, groups_of
 from pdeplus.report.tables import Table, escape_csv, escape_latex, escape_markdown
+from pdeplus.report.words import finding
 
 CELLS = [(CLEAN, 0), *((name, severity) for name in CORRUPTIONS for severity in SEVERITIES)]
 
@@ -160,6 +161,11 @@ def test_different_images_never_share_a_table():
     assert len(set(titles)) == 5
     assert titles[0] == "Summary: digits, corruptions, 200 images (regenerated at scale cifar, seed 0)"
     assert [line.name for group in groups for line in group.lines][:4] == ["ERM"] * 4
+
+
+def test_a_finding_on_domains_names_its_source():
+    group = only_group(made_domains(origin="pacs, learnt from photo, 3×32×32, #ad234e"))
+    assert finding(group).startswith("On pacs, learnt from photo, 3×32×32, PDE+ has the best mean accuracy")
 
 
 def test_oracle_is_marked_in_every_table():

@@ -54,6 +54,19 @@ def test_all_parts_are_run_and_written(whole, tmp_path):
     assert [cell["state"] for cell in json.loads((folder / "cells.json").read_text())] == ["done"] * 6
 
 
+def test_a_page_of_parts_tells_schedules_apart(whole, tmp_path):
+    second = whole.parent / "second.toml"
+    second.write_text(second.read_text().replace('"erm"', '{ recipe = "erm", stretch = 2 }'))
+    folder = reproduce(whole, scale="smoke", seeds=1, out=tmp_path / "out")
+    assert {r.model for r in read_records(folder.parent / "second" / "records.jsonl")} == {"ERM", "Mixup"}
+    page = (folder / "report.html").read_text()
+    short, long = (prepare(whole.parent / f"{name}.toml", "smoke", 1, [])[2][0].config for name in ("first", "second"))
+    assert long.train.epochs == 2 * short.train.epochs
+    assert f">ERM, {long.train.epochs} epochs<" in page
+    assert ">ERM<" in page
+    assert f"ERM, {short.train.epochs} epochs" not in page
+
+
 def test_parts_have_no_parts(whole):
     outer = whole.parent / "outer.toml"
     outer.write_text(whole.read_text().replace("first.toml", "whole.toml"))

@@ -62,13 +62,16 @@ def finding(group: Group) -> str:
 
 def _finding(group: Group) -> str:
     score = group.main_score
+    images = (
+        group.data if group.suite != "domains" else group.origin.rpartition("#")[0].rstrip()
+    )  # which names the source
     ranked = [line for line in group.honest if score in line.scores]
     if not ranked:
-        return f"On {group.data} no series has all the cells that a mean needs."
+        return f"On {images} no series has all the cells that a mean needs."
     best = ranked[0]
     where = {"corrupted": "under corruption", "domains": "on foreign domains", "adversarial": "under attack"}
     place = where.get(score, "on clean images")
-    start = f"On {group.data} {best.name} has the best mean accuracy {place}, {best.percent(score)} %"
+    start = f"On {images} {best.name} has the best mean accuracy {place}, {best.percent(score)} %"
     if best.baseline is best.series:
         others = len(ranked) - 1
         return f"{start}: none of the {others} others beats the baseline." if others else f"{start}."

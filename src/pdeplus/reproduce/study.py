@@ -140,7 +140,8 @@ def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:
         return f"scale {scale.name}"
     tables = to_tables(cells[0].config)
     model, train = tables["model"], tables["train"]
-    sizes = sorted({str(to_tables(cell.config)["train"]["epochs"]) for cell in cells})
+    sizes = sorted({cell.config.train.epochs for cell in cells})
+    epochs = " or ".join(map(str, sizes)) if len(sizes) < 4 else f"{sizes[0]} to {sizes[-1]}"
     data = sorted({cell.config.data.name for cell in cells})
     learnt = f"{train['limit']} training images" if train["limit"] else "all training images"
     tested = "" if cells[0].tests == "none" else f", {scale.limit or 'all'} test images"
@@ -149,7 +150,7 @@ def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:
     many = f"{seeds} seed{'s' * (seeds > 1)}"
     return (
         f"scale {scale.name}: {' and '.join(data)}, {model['name']}{width}, {learnt}, "
-        f"{' or '.join(sizes)} epoch{'s' * (sizes != ['1'])}{tested}, {many}"
+        f"{epochs} epoch{'s' * (sizes != [1])}{tested}, {many}"
     )
 
 

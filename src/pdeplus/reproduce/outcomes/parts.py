@@ -1,7 +1,9 @@
 """An experiment made of others: where each part stands, and one page of all their records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from ...records import Record
 from ...report.book import compose
 from ...report.inputs import gather
 from ...report.page import page_text
@@ -25,7 +27,7 @@ def _row(study: Study, name: str) -> tuple[str, ...]:
 
 
 def _page(study: Study) -> dict[str, bytes]:
-    records = [record for one in _once(study.done) for record in one.records]
+    records = _told_apart(study)
     if not records:
         return {}
     return {"report.html": page_text(compose(gather(records), "ERM"), study.experiment.title).encode()}
@@ -34,3 +36,16 @@ def _page(study: Study) -> dict[str, bytes]:
 def _once(done: Sequence[Done]) -> list[Done]:
     """Cells that parts share count once."""
     return list({(one.cell.folder, one.cell.label): one for one in done}.values())
+
+
+def _told_apart(study: Study) -> list[Record]:
+    """All records; a row that trains longer or shorter than the first of its name on the same data says so."""
+    usual = dict[tuple[str, str], int]()
+    for cell in study.cells:
+        usual.setdefault((cell.label, str(cell.config.data)), cell.config.train.epochs)
+    records = list[Record]()
+    for one in _once(study.done):
+        epochs = one.cell.config.train.epochs
+        plain = usual[one.cell.label, str(one.cell.config.data)] == epochs
+        records += one.records if plain else [replace(r, model=f"{r.model}, {epochs} epochs") for r in one.records]
+    return records
