@@ -49,6 +49,7 @@ def test_all_parts_are_run_and_written(whole, tmp_path):
         assert all(label in (home / name / "result.md").read_text() for label in labels)
     text = (folder / "result.md").read_text()
     assert text.startswith("# Whole (scale smoke")
+    assert text.splitlines()[0].endswith("1 to 2 seeds)")
     assert "| first/ | Part first | 3 | 3 |" in text
     assert "Mixup" in (folder / "report.html").read_text()
     assert [cell["state"] for cell in json.loads((folder / "cells.json").read_text())] == ["done"] * 6

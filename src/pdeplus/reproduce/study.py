@@ -1,5 +1,6 @@
 """What an outcome is made from: the cells that are done, their runs and records, and what the scale comes to."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -146,8 +147,9 @@ def describe_scale(scale: Scale, cells: Sequence[Cell]) -> str:
     learnt = f"{train['limit']} training images" if train["limit"] else "all training images"
     tested = "" if cells[0].tests == "none" else f", {scale.limit or 'all'} test images"
     width = f" of width {model['width']}" if "width" in model else ""
-    seeds = len({cell.config.seed for cell in cells})
-    many = f"{seeds} seed{'s' * (seeds > 1)}"
+    repeated = Counter((cell.experiment, cell.label, *cell.place.values()) for cell in cells).values()
+    few, most = min(repeated), max(repeated)
+    many = f"{few} to {most} seeds" if few < most else f"{most} seed{'s' * (most > 1)}"
     return (
         f"scale {scale.name}: {' and '.join(data)}, {model['name']}{width}, {learnt}, "
         f"{epochs} epoch{'s' * (sizes != [1])}{tested}, {many}"
