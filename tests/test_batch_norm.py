@@ -10,6 +10,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._errors import UserError
 from pdeplus.batch_norm import SplitBatchNorm, check_batch_size, recalibrate, split_batch_norm
+from pdeplus.run import Expects, build_method, build_network
 
 
 def test_split_keeps_statistics_of_plain_and_diffused_passes_apart(net, x):
@@ -60,6 +61,14 @@ def test_recalibration_leaves_add_blocks_alone(net, x):
     blocks = copy.deepcopy(changed.add_blocks.state_dict())
     recalibrate(changed, [x])
     assert all(torch.equal(blocks[k], v) for k, v in changed.add_blocks.state_dict().items())
+
+
+@pytest.mark.parametrize("settings", [["twins=diffused"], ["name=fixed_diffusion"], ["name=rse"], ["name=en_resnet"]])
+def test_split_is_refused_where_no_pass_is_plain(settings):
+    split = ["train.batch_norm=split", "train.limit=20", "model.width=4"]
+    config = pp.load_config("demo", [*(f"method.{one}" for one in settings), *split])
+    with pytest.raises(UserError, match=r"train.batch_norm=split: .* never measured; take shared or recalibrate"):
+        build_network(config, build_method(config), Expects(classes=("a", "b"), shape=(3, 32, 32)))
 
 
 def test_a_batch_of_one_is_refused_only_where_it_matters(net):

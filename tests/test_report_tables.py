@@ -129,6 +129,12 @@ def test_incomplete_baseline_says_so():
     assert "ERM has no complete seed" in said(table)
 
 
+def test_a_baseline_with_extra_corruptions_in_one_seed_only():
+    extra = made_record("ERM", ("speckle_noise", 1), 0.5, seed=0)
+    table = tables_of(only_group([*made_records(["ERM", "PDE+"], seeds=2), extra]))["summary"]
+    assert row(table, "ERM")["mCE"].startswith("100.00")
+
+
 def test_ratios_that_are_no_numbers_say_why():
     perfect = [
         r if r.corruption != "brightness" else made_record("ERM", r.cell, 1.0, n=10) for r in right_of_ten("ERM", 9, 5)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -216,6 +217,18 @@ def test_figures_show_the_tables_numbers(home):
         assert float(gains[name]["low"]) <= float(gains[name]["x"]) <= float(gains[name]["high"])
 
 
+@pytest.mark.parametrize("override", ["seed=7", "name=mine"])
+def test_cells_keep_their_names_and_seeds(override):
+    with pytest.raises(UserError, match=rf"{override}: cells have names and seeds of their own; --seeds"):
+        prepare("demo", "smoke", None, [override])
+
+
+def test_noisy_passes_count_in_the_hours_of_tests(tmp_path):
+    cell = prepare("fig_severity", "smoke", None, [])[2][-1]
+    (once,), (often,) = (estimate([replace(cell, samples=samples)], tmp_path) for samples in ((), (0, 1, 30)))
+    assert often.testing > 4 * once.testing > 0
+
+
 def test_collecting_tests_nothing(tmp_path):
     path, out = own(tmp_path), tmp_path / "out"
     reproduce(path, scale="smoke", out=out)
@@ -223,6 +236,9 @@ def test_collecting_tests_nothing(tmp_path):
     with pytest.raises(RunFailed, match="1 of 2 cells are not done, the first is erm: not tested yet"):
         reproduce(path, scale="smoke", out=out, on="none")
     assert "not done: Renamed" in (out / "smoke" / "own" / "result.md").read_text()
+    assert json.loads((out / "smoke" / "own" / "cells.json").read_text())[0]["state"] == "waiting"
+    told = estimate(prepare(path, "smoke", None, [])[2], out / "smoke" / "runs")
+    assert [(one.state, one.hours == one.testing > 0) for one in told] == [("to do", True), ("done", False)]
     assert not list((out / "smoke" / "runs").glob("*.failed.txt"))
 
 

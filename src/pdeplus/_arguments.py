@@ -147,7 +147,7 @@ def _reproduce(commands: Any) -> None:
     reproduce = _command(commands, "reproduce", about, example)
     reproduce.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
     reproduce.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every cell")
-    scales = "the paper's own, what two CPU cores do in an hour or two (default), or seconds"
+    scales = "the paper's own, minutes a cell on a CPU core (default), or seconds"
     reproduce.add_argument("--scale", choices=("full", "small", "smoke"), default="small", help=scales)
     reproduce.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the scale's)")
     reproduce.add_argument("--out", default="reproduced", metavar="DIR", help="(default: reproduced)")

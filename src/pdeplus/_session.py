@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -80,6 +81,11 @@ class Session:
     def processes(self) -> Processes:
         """Who trains."""
         return self.engine.processes
+
+    @cached_property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return len(self.batches(0))
 
     def batches(self, epoch: int) -> list[Tensor]:
         """Index batches of one epoch, of which every process takes its share."""

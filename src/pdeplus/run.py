@@ -212,6 +212,11 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
     They depend on the config and on what is expected alone, not on any image.
     """
     check_image_size(min(expects.shape[1:]))
+    if config.train.batch_norm == "split" and not method.learns_plain:
+        raise UserError(
+            f"train.batch_norm=split: {method.label} trains with noise in every pass, so that statistics of plain "
+            "passes are never measured; take shared or recalibrate"
+        )
     with _seeded(derive(config.seed, "init")):
         model = _build("models", config.model, classes=len(expects.classes), channels=expects.shape[0])
         network = method.prepare(model, torch.zeros(2, *expects.shape))

@@ -99,7 +99,7 @@ def fit(
     """
     if resume is not None:
         restore(resume, session)
-    processes, progress, per_epoch = session.processes, session.progress, len(session.batches(0))
+    processes, progress = session.processes, session.progress
     processes.copy_main([*session.model.parameters(), *session.model.buffers()])
     with torch.random.fork_rng():
         while progress.epoch < session.settings.epochs:
@@ -108,7 +108,7 @@ def fit(
             check_weights(session)
             finish_epoch(session)
             processes.on_main(lambda: on_epoch(progress, session.network))
-            processes.on_main(lambda: save(progress.epoch * per_epoch, capture(session)))
+            processes.on_main(lambda: save(progress.epoch * session.per_epoch, capture(session)))
             if any(processes.any(stop())) and progress.epoch < session.settings.epochs:
                 return None
     return session.network
@@ -119,7 +119,7 @@ def run_epoch(
 ) -> bool:
     """Train on what is left of an epoch. False where it was stopped in its middle, with a checkpoint of that step."""
     settings, processes, progress = session.settings, session.processes, session.progress
-    batches, per_epoch = session.batches(progress.epoch), len(session.batches(0))
+    batches, per_epoch = session.batches(progress.epoch), session.per_epoch
     saved_at = time.monotonic()
     session.model.train()
     coming = session.split.train.batches([processes.share(batch) for batch in batches[progress.batch :]])
@@ -150,7 +150,7 @@ def run_step(session: Session, coming: Iterator[Images], size: int, step: int, s
     """
     started, settings, processes = time.monotonic(), session.settings, session.processes
     torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
-    warmup = round(settings.warmup * len(session.batches(0)))
+    warmup = round(settings.warmup * session.per_epoch)
     set_learning_rates(session.optimizers, session.peaks, learning_rate_factor(step, steps, warmup))
     images, labels = session.on_device(next(coming))
     stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)

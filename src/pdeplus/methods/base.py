@@ -42,6 +42,8 @@ class Method(ABC):
     """What tables call it; by default its name."""
     differentiates_twice: ClassVar[bool] = False
     """Whether an objective holds gradients, so that learning from it takes second derivatives."""
+    learns_plain: ClassVar[bool] = True
+    """Whether a training step has a pass without noise, so that BatchNorm measures the statistics of such passes."""
 
     @abstractmethod
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:

@@ -42,6 +42,7 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class EnResNet(Method):
     """An ensemble of noisy residual networks. Its members start from different weights and learn from one loss."""
 
+    learns_plain = False
     members: int = 5
     """Networks in the ensemble, M."""
     noise: float = 0.1

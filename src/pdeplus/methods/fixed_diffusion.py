@@ -36,6 +36,7 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class FixedDiffusion(Method):
     """Diffusion of constant size. With scale 0 and without mixture a step is ERM's, bit for bit."""
 
+    learns_plain = False
     scale: float = 0.1
     """σ, the standard deviation of the noise; the paper's ablation has 0 to 2.5."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"

@@ -107,6 +107,10 @@ class PDEPlus(Method):
         other += [] if self.prior == "gaussian" else [self.prior]
         return "PDE+" + " w/o aug" * (not self.mixture) + f" ({', '.join(other)})" * bool(other)
 
+    @property
+    def learns_plain(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
+        return self.twins == "plain"
+
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_diffusion(
             model,

@@ -35,6 +35,7 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class RSE(Method):
     """Random self-ensemble. Every pass of a training step, and every sample at test, draws its own noise."""
 
+    learns_plain = False
     first: float = 0.2
     """Standard deviation of the noise before the first convolution, where images span [0, 1]."""
     inner: float = 0.1

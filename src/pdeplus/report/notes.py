@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ..corruptions.base import SEVERITIES
 from ..corruptions.suite import CORRUPTIONS
 from ..metrics import ROUNDING, estimate
-from ..summary import CLEAN_CELL, WORST, Cell, Series, cell_accuracies
+from ..summary import CLEAN_CELL, WORST, Cell, Series
 from .groups import ORACLE, Group, Line
 
 LISTED = 20
@@ -98,7 +98,7 @@ def _baselines(group: Group) -> list[Series]:
 def _undefined(base: Series, name: str) -> list[str]:
     """Ratios whose denominator is zero: the corruptions at which the baseline loses nothing."""
     complete = {seed: cells for seed, cells in base.seeds.items() if seed not in base.gaps}
-    errors = {c: 1 - estimate([one[c].accuracy for one in complete.values()]).mean for c in cell_accuracies(base)}
+    errors = {c: 1 - estimate([one[c].accuracy for one in complete.values()]).mean for c in base.wanted}
     notes = list[str]()
     for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
         mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}

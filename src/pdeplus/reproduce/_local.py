@@ -27,6 +27,8 @@ class Failure:
 
     cell: Cell
     reason: str
+    tried: bool = True
+    """Else it only waits, as what is done was collected."""
 
 
 Result = Done | Failure
@@ -46,7 +48,8 @@ def collect(cells: Sequence[Cell], runs: Path) -> Results:
         if is_trained(cell, runs):
             yield place, attempt(cell, runs, f"{place + 1}/{len(cells)} {cell.name}", testing=_refuse)
         else:
-            yield place, Failure(cell=cell, reason=_why_untrained(note_of(cell, runs)))
+            note = note_of(cell, runs)
+            yield place, Failure(cell=cell, reason=_why_untrained(note), tried=note.is_file())
 
 
 class _NotTested(Exception):
@@ -70,7 +73,7 @@ def attempt(cell: Cell, runs: Path, title: str, *, testing: Count | None = None)
         note.unlink(missing_ok=True)
         return Done(cell=cell, run=run, records=records)
     except _NotTested:
-        return Failure(cell=cell, reason="not tested yet")
+        return Failure(cell=cell, reason="not tested yet", tried=False)
     except Exception as error:
         make_folder(runs)
         write_file(note, traceback.format_exc().encode(errors="backslashreplace"))

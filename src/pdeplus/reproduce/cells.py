@@ -6,12 +6,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, final
 
+from .._errors import UserError
+from .._measure import FILE as RECORDS
 from .._measure import Watch as Count
 from .._registry import unknown
 from ..config import Config, config_hash, load_config
 from ..evaluate import evaluate
 from ..recipes import recipes, settings
-from ..records import Record
+from ..records import Record, read_records
 from ..run import Run, build_method, build_source, train_or_resume
 from ..trainer import Watch
 from .augmented import AugmentedTests
@@ -53,6 +55,11 @@ def plan(experiment: Experiment, scale: Scale, overrides: Sequence[str] = ()) ->
 
     Seeds are 0, 1, …; `overrides` go over everything, for every cell.
     """
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("name", "seed"):
+            raise UserError(
+                f"{override}: cells have names and seeds of their own; --seeds N is for the seeds 0 to N - 1"
+            )
     cells = [
         _cell(experiment, scale, row, place, seed, overrides)
         for seed in range(scale.seeds)
@@ -106,9 +113,10 @@ def _records(cell: Cell, run: Run, count: Count | None) -> list[Record]:
     """None where nothing is tested."""
     if cell.tests == "none":
         return []
-    given: dict[str, Any] = {"suite": cell.tests, "limit": cell.limit}
+    source = build_source(cell.config)  # which may lie elsewhere than where the run read it
+    given: dict[str, Any] = {"suite": cell.tests, "limit": cell.limit, "data": source}
     if cell.tests == "augmented":
-        source = AugmentedTests(build_source(cell.config), cell.config.data.name, cell.augmentations, cell.limit)
+        source = AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)
         given = {"suite": "domains", "data": source}
     test = partial(evaluate, run, name=cell.label, watch=count, **given)
     return [record for samples in cell.samples or (None,) for record in test(samples=samples)]
@@ -117,3 +125,9 @@ def _records(cell: Cell, run: Run, count: Count | None) -> list[Record]:
 def is_trained(cell: Cell, runs: Path) -> bool:
     """Whether its run is finished; its tests may lack."""
     return Run(runs / cell.folder).finished
+
+
+def is_tested(cell: Cell, runs: Path) -> bool:
+    """Whether its run's tests were at least begun, under the cell's label."""
+    file = runs / cell.folder / RECORDS
+    return cell.tests == "none" or (file.is_file() and any(r.model == cell.label for r in read_records(file)))

@@ -18,7 +18,7 @@ from ..data.base import Batch, split
 from ..methods.base import Method
 from ..run import build_method, build_network, build_source, expects_of
 from ..trainer import train_step
-from .cells import Cell, is_trained
+from .cells import Cell, is_tested, is_trained
 
 TRIAL = 32
 """Images of the step that is timed, at most."""
@@ -34,8 +34,10 @@ class Estimate:
 
     cell: Cell
     state: Literal["done", "to do", "shared", "unknown"]
-    """Shared: trained as another cell before it."""
+    """Shared: trained as another cell before it. To do may be its tests alone."""
     hours: float = 0.0
+    testing: float = 0.0
+    """Of these hours."""
     gigabytes: float = 0.0
     reason: str = ""
     """Why nothing is known."""
@@ -50,14 +52,16 @@ def estimate(cells: Sequence[Cell], runs: Path) -> list[Estimate]:
     found = list[Estimate]()
     folders = set[str]()
     for cell in cells:
-        if is_trained(cell, runs) or cell.folder in folders:
+        trained = is_trained(cell, runs)
+        if cell.folder in folders or (trained and is_tested(cell, runs)):
             found.append(Estimate(cell=cell, state="shared" if cell.folder in folders else "done"))
             continue
         folders.add(cell.folder)
         key = config_hash(cell.config)
         if key not in timed:
             timed[key] = _measure(cell)
-        found.append(replace(timed[key], cell=cell))
+        one = replace(timed[key], cell=cell)
+        found.append(replace(one, hours=one.testing, gigabytes=0.0) if trained else one)
     return found
 
 
@@ -94,10 +98,12 @@ def _measure(cell: Cell) -> Estimate:
         return Estimate(cell=cell, state="unknown", reason=str(error))
     per_image, per_test = _seconds(config, method, net, expects.shape, len(expects.classes))
     learn = per_image * len(parts.train) * config.train.epochs
-    test = per_test * tests * TEST_SETS[cell.tests] * max(1, len(cell.samples))
+    passes = sum(max(1, samples) for samples in cell.samples) or 1  # else the method's own, which were timed
+    test = per_test * tests * TEST_SETS[cell.tests] * passes
     weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
     kept = config.train.epochs // config.train.keep_every if config.train.keep_every else 0
-    return Estimate(cell=cell, state="to do", hours=(learn + test) / 3600, gigabytes=weights * (COPIES + kept) / 1e9)
+    disk = weights * (COPIES + kept) / 1e9
+    return Estimate(cell=cell, state="to do", hours=(learn + test) / 3600, testing=test / 3600, gigabytes=disk)
 
 
 def _seconds(
@@ -105,13 +111,16 @@ def _seconds(
 ) -> tuple[float, float]:
     """Of learning from an image, and of predicting one."""
     size = min(config.train.batch_size, TRIAL)
-    stream = generator_for(0, "estimate")
-    images = torch.rand(size, *shape, generator=stream)
-    batch = Batch(images, torch.arange(size) % classes, lambda x, generator: x, stream)
+    engine = Engine(config.train.precision)
+    net.to(engine.device)
+    stream = generator_for(0, "estimate", device=engine.device)
+    images = torch.rand(size, *shape, generator=stream, device=engine.device)
+    labels = torch.arange(size, device=engine.device) % classes
+    batch = Batch(images, labels, lambda x, generator: x, stream)
     optimizers = method.optimizers(net.train(), lambda parameters: SGD(parameters, 0.0))
 
     def learn() -> object:
-        return train_step(net.train(), method, batch, optimizers, Engine(config.train.precision))
+        return train_step(net.train(), method, batch, optimizers, engine)
 
     def test() -> object:
         return method.predict(net.eval(), images, stream)
@@ -126,5 +135,7 @@ def _fastest(work: Callable[[], object]) -> float:
     for _ in range(3):
         begun = time.perf_counter()
         work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         taken.append(time.perf_counter() - begun)
     return min(taken)

@@ -169,7 +169,7 @@ def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Resu
     states = list[dict[str, Any]]()
     for place, cell in enumerate(cells):
         result = results.get(place)
-        state = "waiting" if result is None else "done" if isinstance(result, Done) else "failed"
+        state = "done" if isinstance(result, Done) else "failed" if result is not None and result.tried else "waiting"
         reason = result.reason if isinstance(result, Failure) else ""
         seed, run = cell.config.seed, cell.folder
         states.append({"cell": cell.name, "seed": seed, "run": run, "state": state, "reason": reason})

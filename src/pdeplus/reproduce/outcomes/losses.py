@@ -7,7 +7,7 @@ from ..study import Made, Study
 
 def make(study: Study) -> Made:
     """The curves of seed 0, and a table of where they begin and end."""
-    rows = curve_rows(study.first_runs)
+    rows = curve_rows(study.first_runs) if study.first_runs else []
     lines = list[tuple[str, ...]]()
     for run, measure in dict.fromkeys((row["run"], row["metric"]) for row in rows):
         curve = [row["value"] for row in rows if (row["run"], row["metric"]) == (run, measure)]

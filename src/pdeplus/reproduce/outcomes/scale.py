@@ -7,7 +7,7 @@ from ..study import Made, Study
 
 def make(study: Study) -> Made:
     """The curves of seed 0, and a table of where they begin and end."""
-    rows = scale_rows(study.first_runs)
+    rows = scale_rows(study.first_runs) if study.first_runs else []
     lines = list[tuple[str, ...]]()
     for run, block in dict.fromkeys((row["run"], row["block"]) for row in rows):
         curve = [row["sigma"] for row in rows if (row["run"], row["block"]) == (run, block)]
