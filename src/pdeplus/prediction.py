@@ -36,7 +36,11 @@ def predict(
     if samples == 0:
         with evaluating(net), no_diffusion(net):
             return logits_of(net(x)).softmax(-1)
-    logits = sample_logits(net, x, samples, generator=generator)
+    return averaged(sample_logits(net, x, samples, generator=generator), average)
+
+
+def averaged(logits: Tensor, average: Average) -> Tensor:
+    """Class probabilities, B×classes, from the logits of several passes, samples×B×classes."""
     return logits.softmax(-1).mean(0) if average == "probabilities" else logits.mean(0).softmax(-1)
 
 

@@ -124,6 +124,17 @@ def cell_accuracies(series: Series) -> dict[Cell, Estimate]:
     return {cell: estimate([one[cell].accuracy for one in series.seeds.values() if cell in one]) for cell in cells}
 
 
+def corruption_accuracies(series: Series) -> dict[str, Estimate]:
+    """Mean accuracy over the severities of each corruption, over the seeds that have all five."""
+    found = dict[str, Estimate]()
+    for name in CORRUPTIONS:
+        cells = [(name, severity) for severity in SEVERITIES]
+        values = [_mean_accuracy(one, cells) for one in series.seeds.values() if all(cell in one for cell in cells)]
+        if values:
+            found[name] = estimate(values)
+    return found
+
+
 def severity_accuracies(series: Series) -> dict[int, Estimate]:
     """Mean accuracy over the fifteen corruptions at each severity; 0 is clean."""
     found = dict[int, Estimate]()
@@ -133,6 +144,12 @@ def severity_accuracies(series: Series) -> dict[int, Estimate]:
         if values:
             found[severity] = estimate(values)
     return found
+
+
+def training_ratio(series: Series, baseline: Series | None) -> float | None:
+    """Operations of training over the baseline's, where both are known."""
+    own, base = series.any.train_flops, baseline.any.train_flops if baseline else None
+    return own / base if own and base else None
 
 
 def compare(first: Series, second: Series) -> Difference | None:

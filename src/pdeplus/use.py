@@ -18,7 +18,7 @@ from .batch_norm import SplitBatchNorm
 from .data._pictures import fit_square, picture_files, read_picture
 from .diffusion import CHILD, ADDBlock, ADDBlocks, no_diffusion
 from .methods.base import with_samples
-from .prediction import sample_logits
+from .prediction import averaged, sample_logits
 from .run import Expects, Run, Selection, build_method
 
 BATCH = 64
@@ -107,9 +107,8 @@ def predict_pictures(
     for names, x in _batches(paths, expects, broken):
         generator = generator_for(seed, "predict", start)
         logits = _logits(net, x, passes, generator)
-        each = logits.softmax(-1)
-        mean = logits.mean(0).softmax(-1) if getattr(method, "average", "") == "logits" else each.mean(0)
-        yield from _predictions(names, mean, each if passes else None, expects.classes, top)
+        mean = averaged(logits, getattr(method, "average", "probabilities"))
+        yield from _predictions(names, mean, logits.softmax(-1) if passes else None, expects.classes, top)
         start += len(names)
     if broken:
         raise UserError("; ".join(broken))

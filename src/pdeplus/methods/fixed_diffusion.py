@@ -12,7 +12,7 @@ Published: no number that we know of; its code was never released.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -24,7 +24,7 @@ from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..diffusion import diffusion
-from ..models.base import block_names, stage_names
+from ..models.base import placed
 from ..noise_layers import Constant, add_noise
 from ..prediction import Average, predict
 from ._views import clean_and_augmented, objective_on
@@ -62,7 +62,7 @@ class FixedDiffusion(Method):
         return f"FixDiff σ={self.scale:g}" + " w/o aug" * (not self.mixture)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return add_noise(model, self._places(model), lambda name: Constant(self.scale))
+        return add_noise(model, placed(model, self.placement), lambda name: Constant(self.scale))
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         return {"task": build(model.parameters())}
@@ -76,8 +76,3 @@ class FixedDiffusion(Method):
 
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return predict(model, images, self.samples, generator=generator, average=self.average)
-
-    def _places(self, model: nn.Module) -> Sequence[str]:
-        if self.placement == "stage":
-            return stage_names(model)
-        return block_names(model) if self.placement == "block" else self.placement

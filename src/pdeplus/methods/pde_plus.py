@@ -15,7 +15,7 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -31,7 +31,7 @@ from ..augment.base import Augmentor
 from ..data.base import Batch
 from ..diffusion import Block, Head, Trace, add_blocks_of, add_diffusion, diffusion
 from ..functional import Prior, coverage_nll, jensen_shannon
-from ..models.base import block_names, stage_names
+from ..models.base import placed
 from ..prediction import Average, predict
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
@@ -114,7 +114,7 @@ class PDEPlus(Method):
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_diffusion(
             model,
-            after=self._places(model),
+            after=placed(model, self.placement),
             example=example,
             block=self.block,
             head=self.head,
@@ -225,11 +225,6 @@ class PDEPlus(Method):
         if not self.mixture:
             return original, labels
         return torch.cat([original, similar]), labels.repeat(2)
-
-    def _places(self, model: nn.Module) -> Sequence[str]:
-        if self.placement == "stage":
-            return stage_names(model)
-        return block_names(model) if self.placement == "block" else self.placement
 
 
 def mean_scales(trace: Trace) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """What a model file provides, and where ADD blocks go in it."""
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from .._errors import UserError
@@ -20,6 +22,13 @@ def stage_names(model: nn.Module) -> list[str]:
 def block_names(model: nn.Module) -> list[str]:
     """Module names of all blocks of all stages."""
     return [f"{stage}.{i}" for stage in stage_names(model) for i, _ in enumerate(model.get_submodule(stage).children())]
+
+
+def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
+    """Module names that a placement means: each "stage", each "block", or those it names."""
+    if placement == "stage":
+        return stage_names(model)
+    return block_names(model) if placement == "block" else list(placement)
 
 
 def check_sizes(*, classes: int, channels: int, width: int) -> None:

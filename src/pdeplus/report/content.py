@@ -5,9 +5,9 @@ from typing import get_args
 
 from ..corruptions.base import SEVERITIES, Family
 from ..corruptions.suite import CORRUPTIONS
-from ..metrics import Estimate, estimate
+from ..metrics import estimate
 from ..records import CLEAN, Record
-from ..summary import severity_accuracies
+from ..summary import corruption_accuracies, severity_accuracies, training_ratio
 from .groups import Group, Line
 from .notes import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 from .paper import paper_columns
@@ -48,7 +48,8 @@ def summary(group: Group) -> Table:
 
 def corruptions(group: Group) -> Table:
     """Accuracy under each corruption."""
-    columns = [(_word(name), [percent(_mean_over(line, name)) for line in group.lines]) for name in CORRUPTIONS]
+    found = [corruption_accuracies(line.series) for line in group.lines]
+    columns = [(_word(name), [percent(one.get(name)) for one in found]) for name in CORRUPTIONS]
     notes = ["Accuracy in per cent, mean over the five severities.", *gap_notes(group)]
     return _table(f"Each corruption: {group.title}", group.lines, columns, notes)
 
@@ -185,16 +186,10 @@ def _cost_columns(lines: Sequence[Line]) -> list[Column]:
     columns = list[Column]()
     for title, (unit, get) in COSTS.items():
         columns.append((title, [_cost((get(r) for r in _one_each(line)), unit) for line in lines]))
-    ratios = [_training_ratio(line) for line in lines]
-    columns += [("training × baseline", ratios)] if any(ratio != MISSING for ratio in ratios) else []
+    ratios = [training_ratio(line.series, line.baseline) for line in lines]
+    if any(ratios):
+        columns.append(("training × baseline", [f"{ratio:.2f}" if ratio else MISSING for ratio in ratios]))
     return [*columns, ("ms/image", [_cost([line.scores["ms"].mean], 1) for line in lines])]
-
-
-def _training_ratio(line: Line) -> str:
-    """Operations of training over the baseline's."""
-    base = line.baseline.any.train_flops if line.baseline is not None else None
-    mine = line.series.any.train_flops
-    return f"{mine / base:.2f}" if mine and base else MISSING
 
 
 def _cost_notes(lines: Sequence[Line]) -> list[str]:
@@ -213,14 +208,6 @@ def _cost(values: Iterable[float | None], unit: float) -> str:
         return MISSING
     mean = sum(known) / len(known) / unit
     return f"{mean:.0f}" if mean >= 1000 else f"{mean:.3g}"
-
-
-def _mean_over(line: Line, name: str) -> Estimate | None:
-    """Over the severities, for the seeds that have all five."""
-    cells = [(name, severity) for severity in SEVERITIES]
-    seeds = [one for one in line.series.seeds.values() if all(cell in one for cell in cells)]
-    means = [sum(one[cell].accuracy for cell in cells) / len(cells) for one in seeds]
-    return estimate(means) if means else None
 
 
 def _temperature(line: Line) -> str:

@@ -6,7 +6,7 @@ from ...metrics import Difference
 from ...report.paper import paper_numbers
 from ...report.specs import Figure, Row
 from ...report.tables import MISSING, Table, percent
-from ...summary import Series, compare
+from ...summary import Series, compare, training_ratio
 from ..dots import dots_figure
 from ..study import Done, Made, Study, describe_place, lines_of
 
@@ -84,8 +84,8 @@ def _table(study: Study, place: Mapping[str, str]) -> Table:
 
 def cost(series: Series, baseline: Series | None) -> str:
     """Operations of training against the baseline's, where both are known."""
-    own, base = series.any.train_flops, baseline.any.train_flops if baseline else None
-    return f"{own / base:.1f}" if own and base else MISSING
+    ratio = training_ratio(series, baseline)
+    return f"{ratio:.1f}" if ratio else MISSING
 
 
 def difference(series: Series, other: Series) -> str:

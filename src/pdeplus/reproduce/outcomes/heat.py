@@ -3,8 +3,8 @@
 from ...corruptions.suite import CORRUPTIONS
 from ...report.specs import Figure, Row
 from ...report.tables import Table, percent
+from ...summary import corruption_accuracies
 from ..study import Made, Study, in_words, series_by_label
-from .per_corruption import corruption_accuracies
 
 
 def make(study: Study) -> Made:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from ...corruptions.suite import CORRUPTIONS
-from ...metrics import Estimate, estimate
 from ...report.paper import paper_numbers
 from ...report.tables import MISSING, Table, percent
-from ...summary import Series, find_baseline, scores
+from ...summary import corruption_accuracies, find_baseline, scores
 from ..study import Made, Study, in_words, series_by_label
 
 TOTALS = {"corrupted": "mean", "mce": "mCE", "rmce": "rmCE"}
@@ -16,16 +15,6 @@ PAPER = {"corrupted": "acc", "mce": "mce", "rmce": "rmce"}
 def make(study: Study) -> Made:
     """A table for each place."""
     return Made(tables=[_table(study, place) for place in study.places])
-
-
-def corruption_accuracies(series: Series) -> dict[str, Estimate]:
-    """Mean accuracy over the severities of each corruption that some seed has, over these seeds."""
-    found = dict[str, Estimate]()
-    for name in CORRUPTIONS:
-        per_seed = [[r.accuracy for (n, _), r in cells.items() if n == name] for cells in series.seeds.values()]
-        if any(per_seed):
-            found[name] = estimate([sum(values) / len(values) for values in per_seed if values])
-    return found
 
 
 def _table(study: Study, place: Mapping[str, str]) -> Table:
