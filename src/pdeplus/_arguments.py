@@ -141,6 +141,7 @@ def _reproduce(commands: Any) -> None:
         "pdeplus list experiments\n"
         "  pdeplus reproduce table1_cifar10 --scale small --dry-run\n"
         "  pdeplus reproduce table2_pacs --scale small data.root=DIR\n"
+        "  pdeplus reproduce study --scale small --records results\n"
         "  pdeplus reproduce table1_cifar10 --scale full --on ray --cpus 8 --gpus 1\n"
         "  pdeplus reproduce table1_cifar10 --scale full --on slurm --cpus 8 --gpus 1 --dry-run"
     )
@@ -151,6 +152,8 @@ def _reproduce(commands: Any) -> None:
     reproduce.add_argument("--scale", choices=("full", "small", "smoke"), default="small", help=scales)
     reproduce.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the scale's)")
     reproduce.add_argument("--out", default="reproduced", metavar="DIR", help="(default: reproduced)")
+    records = "folder with records of cells done elsewhere, such as results: those are not run again"
+    reproduce.add_argument("--records", metavar="DIR", help=records)
     dry = "only say which cells, how many hours, how much disk; with --on slurm print its script"
     reproduce.add_argument("--dry-run", action="store_true", help=dry)
     on = "here one by one (default), on a Ray cluster, as Slurm jobs, or nowhere: the outcome of what is done"

@@ -119,7 +119,7 @@ def _analyse(options: argparse.Namespace) -> None:
 def _reproduce(options: argparse.Namespace) -> None:
     from .reproduce.matrix import reproduce, reproduce_cell
 
-    chosen = _only(options, "scale", "seeds", "out", "overrides")
+    chosen = _only(options, "scale", "seeds", "out", "overrides", "records")
     needs = _only(options, "cpus", "gpus")
     if options.cell is not None:
         if options.on != "local" or options.dry_run or needs != {"cpus": None, "gpus": None}:
@@ -141,10 +141,12 @@ def _estimate(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from .reproduce.estimate import estimate, format_estimates
+    from .reproduce.known import known_cells
     from .reproduce.matrix import prepare
 
     cells = prepare(options.experiment, options.scale, options.seeds, options.overrides)[2]
-    print(format_estimates(estimate(cells, Path(options.out) / options.scale / "runs")))
+    runs = Path(options.out) / options.scale / "runs"
+    print(format_estimates(estimate(cells, runs, known_cells(cells, runs, options.records))))
 
 
 def _theory(options: argparse.Namespace) -> None:

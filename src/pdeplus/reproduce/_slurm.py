@@ -12,6 +12,7 @@ from .._checkpoint import make_folder, write_file
 from .._errors import UserError
 from .estimate import Estimate, estimate
 from .experiment import ScaleName
+from .known import known_cells
 from .matrix import check_needs, prepare
 
 FACTOR = 2.0
@@ -47,6 +48,7 @@ def submit(
     overrides: Sequence[str] = (),
     cpus: int | None = None,
     gpus: int | None = None,
+    records: str | Path | None = None,
     dry_run: bool = False,
 ) -> str:
     """Write the script into the outcome's folder and submit it; returns what sbatch answers, or how to submit.
@@ -62,12 +64,13 @@ def submit(
         raise UserError(f"experiment {experiment.name} trains nothing: leave --on slurm out")
     home = Path(out) / scale
     given = ["--seeds", str(seeds)] if seeds is not None else []
+    given += ["--records", str(records)] if records is not None else []
     words = ["reproduce", str(name), *overrides, "--scale", scale, "--out", str(out), *given]
     text = script_of(
         command=[sys.executable, "-m", "pdeplus", *words],
         name=experiment.name,
         cells=len(cells),
-        limit=time_limit(estimate(cells, home / "runs")),
+        limit=time_limit(estimate(cells, home / "runs", known_cells(cells, home / "runs", records))),
         cpus=cpus or 1,
         gpus=gpus or 0,
         start=Path.cwd(),

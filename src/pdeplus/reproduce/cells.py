@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from .._errors import UserError
+from .._given import as_source
 from .._measure import FILE as RECORDS
 from .._measure import Watch as Count
 from .._registry import unknown
@@ -15,6 +16,7 @@ from ..evaluate import evaluate
 from ..recipes import recipes, settings
 from ..records import Record, read_records
 from ..run import Run, build_method, build_source, train_or_resume
+from ..suites import TestSuite, build_suite
 from ..trainer import Watch
 from .augmented import AugmentedTests
 from .experiment import Experiment, Row, Scale, Tests
@@ -113,13 +115,23 @@ def _records(cell: Cell, run: Run, count: Count | None) -> list[Record]:
     """None where nothing is tested."""
     if cell.tests == "none":
         return []
-    source = build_source(cell.config)  # which may lie elsewhere than where the run read it
-    given: dict[str, Any] = {"suite": cell.tests, "limit": cell.limit, "data": source}
-    if cell.tests == "augmented":
-        source = AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)
-        given = {"suite": "domains", "data": source}
-    test = partial(evaluate, run, name=cell.label, watch=count, **given)
+    test = partial(evaluate, run, name=cell.label, watch=count, **_tested_on(cell))
     return [record for samples in cell.samples or (None,) for record in test(samples=samples)]
+
+
+def suite_of(cell: Cell) -> TestSuite:
+    """The test sets of a cell that is tested."""
+    given = _tested_on(cell)
+    return build_suite(*as_source(given.pop("data")), **given)
+
+
+def _tested_on(cell: Cell) -> dict[str, Any]:
+    """Suite, images and how many, as `evaluate` takes them."""
+    source = build_source(cell.config)  # which may lie elsewhere than where the run read it
+    if cell.tests != "augmented":
+        return {"suite": cell.tests, "limit": cell.limit, "data": source}
+    augmented = AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)
+    return {"suite": "domains", "data": augmented}
 
 
 def is_trained(cell: Cell, runs: Path) -> bool:

@@ -1,7 +1,7 @@
 """What an experiment would take: each cell's hours and disk, from one small step on this machine."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final
@@ -43,17 +43,22 @@ class Estimate:
     """Why nothing is known."""
 
 
-def estimate(cells: Sequence[Cell], runs: Path) -> list[Estimate]:
+def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> list[Estimate]:
     """Hours and disk of each cell that is not done; seeds of one configuration are timed once.
 
     Hours are for this machine, from a training step and a prediction of up to 32 images; what overlaps is not known.
+
+    Args:
+        cells: all of them.
+        runs: folder of the runs.
+        known: places of cells that were done elsewhere.
     """
     timed = dict[str, Estimate]()
     found = list[Estimate]()
     folders = set[str]()
-    for cell in cells:
+    for place, cell in enumerate(cells):
         trained = is_trained(cell, runs)
-        if cell.folder in folders or (trained and is_tested(cell, runs)):
+        if place in known or cell.folder in folders or (trained and is_tested(cell, runs)):
             found.append(Estimate(cell=cell, state="shared" if cell.folder in folders else "done"))
             continue
         folders.add(cell.folder)

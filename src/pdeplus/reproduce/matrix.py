@@ -23,6 +23,7 @@ from ..records import to_json
 from ._local import Failure, Result, Results, attempt_alone, collect, note_of, run_here
 from .cells import Cell, plan
 from .experiment import Experiment, Scale, ScaleName, load_experiment
+from .known import known_cells
 from .study import Done, Made, Study
 
 On = Literal["local", "ray", "none"]
@@ -65,6 +66,7 @@ def reproduce(
     on: On = "local",
     cpus: int | None = None,
     gpus: int | None = None,
+    records: str | Path | None = None,
 ) -> Path:
     """Run whatever is not done yet and write the outcome; returns the folder it stands in.
 
@@ -81,6 +83,7 @@ def reproduce(
             "none" for nowhere, so that the outcome is of what is done.
         cpus: of a cell on Ray, and its threads; None for 1.
         gpus: of a cell on Ray; None for 1 where the cluster has any.
+        records: a folder with records of cells done elsewhere, which are then not run here.
     """
     check_choice("on", on, On)
     check_needs(cpus, gpus)
@@ -90,10 +93,11 @@ def reproduce(
     home = Path(out) / scale
     folder = home / experiment.name
     make_folder(folder)
-    results = dict[int, Result]()
-    with closing(_run(cells, home / "runs", on, cpus, gpus)) as coming:
+    results = dict[int, Result](known_cells(cells, home / "runs", records))
+    left = [place for place in range(len(cells)) if place not in results]
+    with closing(_run([cells[place] for place in left], home / "runs", on, cpus, gpus)) as coming:
         for place, result in coming:
-            results[place] = result
+            results[left[place]] = result
             _write_cells(folder, cells, results)
     ended = [results[place] for place in sorted(results)]
     for part in experiment.parts:
@@ -132,15 +136,19 @@ def reproduce_cell(
     seeds: int | None = None,
     out: str | Path = "reproduced",
     overrides: Sequence[str] = (),
+    records: str | Path | None = None,
 ) -> Path:
-    """Run one cell, counted from 1, and write no outcome; returns its run folder. What a job of a cluster does.
+    """Run one cell, counted from 1, and write no outcome; returns its run folder, or that of its known records.
 
-    It waits while another process trains into that folder. The other arguments are those of `reproduce`.
+    It is what a job of a cluster does. It waits while another process trains into that folder. The other arguments are
+    those of `reproduce`.
     """
     _, _, cells = prepare(name, scale, seeds, overrides)
     if not 1 <= number <= len(cells):
         raise UserError(f"cell={number} is not among the {len(cells)} cells; see them with --dry-run")
     cell, runs = cells[number - 1], Path(out) / scale / "runs"
+    if records is not None and known_cells([cell], runs, records):
+        return Path(records)
     waits = f"{runs / cell.folder} is in use: waiting until the other process ends"
     result = attempt_alone(cell, runs, f"{number}/{len(cells)} {cell.name}", lambda: warnings.warn(waits, stacklevel=2))
     if isinstance(result, Failure):

@@ -22,6 +22,7 @@ class Done:
 
     cell: Cell
     run: Run
+    """Its folder may lack where the records were given (`known_cells`)."""
     records: Sequence[Record]
 
 
