@@ -92,6 +92,20 @@ def test_incomplete_records_and_other_images_do_not_count(earlier, tmp_path):
     assert mixed.records_of(cells[1]) is None, "half of the records are of other weights"
 
 
+def test_of_networks_trained_alike_an_experiment_keeps_its_own(earlier, tmp_path):
+    def all_right(records):
+        return [type(r)(**vars(r) | {"weights": "other", "correct": r.n, "hits": ""}) for r in records]
+
+    (cell, _) = prepare(own(tmp_path), "smoke", None, [])[2]
+    for first, second, kept in (("another", "own", 1), ("own", "zebra", 0)):
+        home = tmp_path / first
+        for name, change in ((first, all_right), (second, list)):
+            changed(earlier, home, change)
+            (home / "some").rename(home / name)
+        found = Known(home).records_of(cell)
+        assert {record.weights == "other" for record in found} == {not kept}
+
+
 def test_other_settings_are_other_cells(earlier, tmp_path):
     cells = prepare(own(tmp_path), "smoke", 2, ["train.lr=0.011"])[2]
     assert not any(Known(earlier).records_of(cell) for cell in cells)

@@ -26,24 +26,29 @@ class Known:
         files = sorted(Path(folder).rglob(RECORDS))
         if not files:
             raise UserError(f"--records {folder}: there is no {RECORDS} in it or below it")
-        self._networks = defaultdict[tuple[str, int], dict[str, dict[TestKey, Record]]](dict)
-        """By configuration and seed, by weights: what was measured of that network."""
-        for record in (record for file in files for record in read_records(file)):
-            if record.selection == "validation":
-                same = self._networks[record.config, record.seed].setdefault(record.weights, {})
-                same[record.origin, record.corruption, record.severity, record.samples] = record
+        self._networks = defaultdict[tuple[str, int], dict[tuple[str, str], dict[TestKey, Record]]](dict)
+        """By configuration and seed, by folder and weights: what was measured of that network."""
+        for file in files:
+            for record in read_records(file):
+                if record.selection == "validation":
+                    self._add(file.parent.name, record)
         self._suites = dict[str, list[tuple[str, str, int]]]()
+
+    def _add(self, folder: str, record: Record) -> None:
+        network = self._networks[record.config, record.seed].setdefault((folder, record.weights), {})
+        network[record.origin, record.corruption, record.severity, record.samples] = record
 
     def records_of(self, cell: Cell) -> list[Record] | None:
         """What the cell's tests would give, under its label; None unless all of one network are known.
 
-        The same test images are meant, to the pixel: the data set is read and compared.
+        The same test images are meant, to the pixel: the data set is read and compared. Where several networks were
+        trained alike, on machines that round differently, that of the cell's own experiment is taken.
         """
         networks = self._networks.get((config_hash(cell.config), cell.config.seed))
         if cell.tests == "none" or not networks:
             return None
         wanted = [(*test, samples) for samples in _passes(cell) for test in self._tests(cell)]
-        for measured in networks.values():
+        for _, measured in sorted(networks.items(), key=lambda item: item[0][0] != cell.experiment):
             if all(test in measured for test in wanted):
                 return [replace(measured[test], model=cell.label) for test in wanted]
         return None
