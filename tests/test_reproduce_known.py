@@ -1,5 +1,6 @@
 """Cells done elsewhere: records are enough, but only all of one network, on the very same test images."""
 
+import json
 import shutil
 
 import pytest
@@ -54,6 +55,7 @@ def test_records_are_enough_for_the_outcome(earlier, tmp_path):
     again = reproduce(own(tmp_path), scale="smoke", out=tmp_path, records=earlier)
     for name in ("table.csv", "methods.csv", "records.jsonl"):
         assert (again / name).read_text() == (earlier / name).read_text()
+    assert [cell["state"] for cell in json.loads((again / "cells.json").read_text())] == ["done", "done"]
     assert not (again.parent / "runs").exists()
 
 
@@ -97,13 +99,13 @@ def test_of_networks_trained_alike_an_experiment_keeps_its_own(earlier, tmp_path
         return [type(r)(**vars(r) | {"weights": "other", "correct": r.n, "hits": ""}) for r in records]
 
     (cell, _) = prepare(own(tmp_path), "smoke", None, [])[2]
-    for first, second, kept in (("another", "own", 1), ("own", "zebra", 0)):
+    for first, second, changed_one in (("another", "own", False), ("own", "zebra", True)):
         home = tmp_path / first
         for name, change in ((first, all_right), (second, list)):
             changed(earlier, home, change)
             (home / "some").rename(home / name)
         found = Known(home).records_of(cell)
-        assert {record.weights == "other" for record in found} == {not kept}
+        assert {record.weights == "other" for record in found} == {changed_one}
 
 
 def test_other_settings_are_other_cells(earlier, tmp_path):

@@ -42,7 +42,7 @@ class Known:
         """What the cell's tests would give, under its label; None unless all of one network are known.
 
         The same test images are meant, to the pixel: the data set is read and compared. Where several networks were
-        trained alike, on machines that round differently, that of the cell's own experiment is taken.
+        trained alike, such as on two machines, that of the cell's own experiment is taken.
         """
         networks = self._networks.get((config_hash(cell.config), cell.config.seed))
         if cell.tests == "none" or not networks:

@@ -94,6 +94,7 @@ def reproduce(
     folder = home / experiment.name
     make_folder(folder)
     results = dict[int, Result](known_cells(cells, home / "runs", records))
+    _write_cells(folder, cells, results)
     left = [place for place in range(len(cells)) if place not in results]
     with closing(_run([cells[place] for place in left], home / "runs", on, cpus, gpus)) as coming:
         for place, result in coming:
