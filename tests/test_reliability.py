@@ -2,11 +2,13 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -129,6 +131,30 @@ def test_a_lock_that_a_dying_process_holds_for_a_moment_is_waited_for(tmp_path):
     timer.join()
     with locked(tmp_path), pytest.raises(UserError, match="is in use"), locked(tmp_path, patience=0):
         pytest.fail("two have it")
+
+
+@pytest.mark.parametrize("begins", [train, resume])
+def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(begins, tmp_path, monkeypatch):
+    config, folder = pp.load_config("demo", SMALL), tmp_path / "run"
+    ended = train(config, tmp_path / "other").path
+
+    @contextmanager
+    def got_late(path):
+        shutil.copytree(ended, path, dirs_exist_ok=True)
+        with locked(path):
+            yield
+
+    if begins is train:
+        monkeypatch.setattr("pdeplus._run_files.locked", got_late)
+        with pytest.raises(UserError, match="already holds a run"):
+            train(config, folder)
+    else:
+        folder.mkdir()
+        shutil.copy(ended / "config.toml", folder)
+        monkeypatch.setattr("pdeplus.run.locked", got_late)
+        assert resume(folder).finished
+    for name in ("environment.json", "model.safetensors", "metrics.jsonl"):
+        assert (folder / name).read_bytes() == (ended / name).read_bytes()
 
 
 def test_a_process_killed_before_it_began_leaves_nothing_in_the_way(tmp_path):

@@ -31,6 +31,7 @@ def begun(folder: Path, config: str) -> Generator[None]:
     """Within it the folder is there, holds the config and is locked."""
     make_folder(folder)
     with locked(folder):
+        check_unused(folder)  # another process may have been a moment faster
         try:
             write_file(folder / "config.toml", config.encode())
         except UserError:

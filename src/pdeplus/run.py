@@ -171,6 +171,8 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
         return run
     with contextlib.ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(locked(run.path)))
+        if processes.on_main(lambda: run.finished):
+            return run  # by another process, a moment ago
         config = processes.on_main(lambda: run.config)
         prepared = processes.together(lambda: _prepare(config))
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
