@@ -223,6 +223,32 @@ def test_torchrun_hands_on_a_signal_and_all_stop_at_one_step(tmp_path):
     assert not Run.load(tmp_path / "run").finished
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads through /proc")
+def test_no_thread_of_gloo_outlives_python(tmp_path):
+    """One that does aborts the process now and then, and torchrun says that a finished run failed."""
+    (tmp_path / "job.py").write_text(
+        "import atexit, os, pathlib, sys\n"
+        "from pdeplus.cli import main\n"
+        "def threads():\n"
+        "    return [path.read_text() for path in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
+        "def tell():\n"
+        "    pathlib.Path('left' + os.environ['RANK']).write_text(''.join(threads()))\n"
+        "atexit.register(tell)\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "finally:\n"
+        "    pathlib.Path('had' + os.environ['RANK']).write_text(''.join(threads()))\n"
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    subprocess.run(
+        [*launcher, "job.py", "train", "demo", *SMALL, "--out", "run"], cwd=tmp_path, check=True, timeout=100
+    )
+    for rank in range(2):
+        assert "gloo" in (tmp_path / f"had{rank}").read_text()
+        assert "gloo" not in (tmp_path / f"left{rank}").read_text()
+    assert Run.load(tmp_path / "run").finished
+
+
 def wait_for(path: Path, size: int, seconds: float = jobs.SECONDS) -> None:
     end = time.monotonic() + seconds
     while not path.exists() or path.stat().st_size < size:

@@ -1,12 +1,15 @@
 """The one place that knows Hugging Face accelerate: processes, device, mixed precision, backward, clipping."""
 
+import atexit
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.optim import Optimizer
 
 from ._errors import UserError
@@ -28,9 +31,18 @@ def join() -> Processes:
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
     from accelerate import PartialState
 
+    import_module("torch.distributed.nn")  # before there is a group: else its functions' defaults hold it to the end
     cpu = not torch.cuda.is_available()
     state: Any = PartialState(cpu=cpu, backend="gloo" if cpu else None)
+    atexit.unregister(_end_gloo)
+    atexit.register(_end_gloo)
     return Processes(rank=state.process_index, world=state.num_processes, device=state.device)
+
+
+def _end_gloo() -> None:
+    """End gloo's threads while Python is still there: one that lets go of a tensor later aborts the process."""
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
 
 
 @final

@@ -11,8 +11,6 @@ import sys
 from dataclasses import asdict
 from functools import partial
 
-from torch import distributed as dist
-
 from .._errors import RunFailed
 from ._cases import Case, epoch, open_case
 from ._memory import STATUS, resident, warm_up
@@ -51,8 +49,6 @@ def main(arguments: list[str]) -> None:
     seconds = take_turns({"epoch": partial(epoch, session)}, int(arguments[1]))["epoch"] / STEPS
     if session.processes.main:
         print(json.dumps([seconds, None if before is None else resident("VmHWM") - before]))
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
