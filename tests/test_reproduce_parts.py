@@ -68,6 +68,19 @@ def test_a_page_of_parts_tells_schedules_apart(whole, tmp_path):
     assert f"ERM, {short.train.epochs} epochs" not in page
 
 
+def test_a_page_of_parts_has_a_shared_row_on_all_its_test_sets(whole, tmp_path):
+    second = whole.parent / "second.toml"
+    second.write_text(
+        second.read_text()
+        .replace('outcome = "scores"', 'outcome = "distributions"\ntests = "augmented"')
+        .replace("[smoke]", '[options]\naugmentations = ["rotation"]\n[smoke]')
+    )
+    page = (reproduce(whole, scale="smoke", seeds=1, out=tmp_path / "out") / "report.html").read_text()
+    assert page.count(">ERM<") > page.count(">AugMix<") > 0
+    assert "mean accuracy on foreign domains" in page
+    assert "there is no baseline" not in page
+
+
 def test_parts_have_no_parts(whole):
     outer = whole.parent / "outer.toml"
     outer.write_text(whole.read_text().replace("first.toml", "whole.toml"))

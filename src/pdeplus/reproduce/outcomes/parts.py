@@ -34,8 +34,8 @@ def _page(study: Study) -> dict[str, bytes]:
 
 
 def _once(done: Sequence[Done]) -> list[Done]:
-    """Cells that parts share count once."""
-    return list({(one.cell.folder, one.cell.label): one for one in done}.values())
+    """Cells that parts share count once, as the first part has them; tested on other images they are not shared."""
+    return list({(one.cell.folder, one.cell.label, one.cell.tests): one for one in reversed(done)}.values())[::-1]
 
 
 def _told_apart(study: Study) -> list[Record]:
