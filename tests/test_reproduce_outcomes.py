@@ -141,6 +141,9 @@ def test_the_best_under_each_corruption_is_framed():
     assert ("snow", "0.5") in best
     assert ("fog", "0") not in best
     assert len(made.tables[0].rows) == len(CORRUPTIONS)
+    table = rows_of(made.tables[0])
+    for row in made.rows["fig_fixed_vs_adaptive"]:
+        assert row["shown"] == table[row["corruption"]][row["network"]], "the figure says what the table says"
 
 
 def test_the_best_on_each_distribution_is_red():
@@ -156,6 +159,9 @@ def test_the_best_on_each_distribution_is_red():
     assert ("rotation", "rotation") in red
     assert ("original", "rotation") not in red
     assert ("blur", "blur") in red
+    table = rows_of(made.tables[0])
+    for row in made.rows["fig1_motivation"]:
+        assert row["shown"] == table[row["trained"]][row["test"]], "the figure says what the table says"
 
 
 def test_augmented_tests_are_the_same_for_every_network_and_leave_clean_images_alone():

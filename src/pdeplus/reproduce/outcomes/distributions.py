@@ -2,7 +2,7 @@
 
 from ...report.specs import Figure, Row
 from ...report.tables import Table, percent
-from ...summary import cell_accuracies
+from ...summary import Estimate, cell_accuracies
 from ..study import Made, Study, in_words, series_by_label
 
 BEST, OTHER = "#C1121F", "#9AA5B1"
@@ -16,7 +16,7 @@ def make(study: Study) -> Made:
         accuracies = {name: value for (name, _), value in cell_accuracies(group[0]).items()}
         rows.append((label, *(percent(accuracies.get(name), 1) for name in ("clean", *names))))
         shown = {name: accuracies[name] for name in names if name in accuracies}
-        bars += [_bar(label, name, 100 * value.mean) for name, value in shown.items()]
+        bars += [_bar(label, name, value) for name, value in shown.items()]
     for name in names:
         here = [bar for bar in bars if bar["test"] == in_words(name)]
         for bar in here:
@@ -30,8 +30,10 @@ def make(study: Study) -> Made:
     return Made(tables=[table], figures=[_figure(study, bars)], rows={study.experiment.name: bars})
 
 
-def _bar(label: str, name: str, accuracy: float) -> Row:
-    return {"trained": label, "test": in_words(name), "accuracy": round(accuracy, 3), "best": False}
+def _bar(label: str, name: str, value: Estimate) -> Row:
+    shown = percent(value, 1).split()[0]  # as in the table, ties included
+    accuracy = round(100 * value.mean, 3)
+    return {"trained": label, "test": in_words(name), "accuracy": accuracy, "shown": shown, "best": False}
 
 
 def _figure(study: Study, bars: list[Row]) -> Figure:
@@ -40,7 +42,7 @@ def _figure(study: Study, bars: list[Row]) -> Figure:
     x = {"field": "trained", "type": "nominal", "sort": order, "title": "trained with", "axis": {"labelAngle": -45}}
     y = {"field": "accuracy", "type": "quantitative", "title": "accuracy, %"}
     colour = {"condition": {"test": "datum.best", "value": BEST}, "value": OTHER}
-    number = {"field": "accuracy", "type": "quantitative", "format": ".1f"}
+    number = {"field": "shown", "type": "nominal"}
     layer = [
         {"mark": "bar", "encoding": {"color": colour}},
         {"mark": {"type": "text", "dy": -5, "fontSize": 9}, "encoding": {"text": number}},

@@ -11,8 +11,13 @@ def make(study: Study) -> Made:
     """The table and the heat map; the best of each corruption has a frame."""
     found = {label: corruption_accuracies(group[0]) for label, group in series_by_label(study.done).items()}
     lines = tuple((in_words(name), *(percent(each.get(name), 1) for each in found.values())) for name in CORRUPTIONS)
-    squares = [
-        {"corruption": in_words(name), "network": label, "accuracy": round(100 * each[name].mean, 2)}
+    squares: list[Row] = [
+        {
+            "corruption": in_words(name),
+            "network": label,
+            "accuracy": round(100 * each[name].mean, 2),
+            "shown": percent(each[name], 1).split()[0],
+        }
         for label, each in found.items()
         for name in CORRUPTIONS
         if name in each
@@ -37,7 +42,7 @@ def _figure(study: Study, squares: list[Row], networks: list[str]) -> Figure:
     inside = {"width": {"band": 0.96}, "height": {"band": 0.9}}  # so that no neighbour covers a side of it
     frame = {"type": "rect", "filled": False, "stroke": "#C1121F", "strokeWidth": 2.5, **inside}
     dark = "luminance(scale('color', datum.accuracy)) < 0.179"  # where white and black stand out alike
-    text = {"field": "accuracy", "type": "quantitative", "format": ".1f"}
+    text = {"field": "shown", "type": "nominal"}  # as in the table, ties included
     shade = {"condition": {"test": dark, "value": "white"}, "value": "black"}
     layer = [
         {"mark": "rect", "encoding": {"color": colour}},
