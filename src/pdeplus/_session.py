@@ -16,7 +16,7 @@ from ._checkpoint import Checkpoint
 from ._compile import compile_network
 from ._engine import Engine
 from ._errors import UserError
-from ._network import memory_layout
+from ._network import SAFE_ROW, memory_layout, step_by_indexing
 from ._processes import Processes
 from .config import Train
 from .data.base import Images, Split, epoch_batches
@@ -119,6 +119,9 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     check_shares(engine.processes.world, settings.batch_size, len(split.train))
     model.to(engine.device)
     layout = memory_layout(model, settings.channels_last, engine.device)
+    row = split.train.take(torch.arange(1)).images.shape[-1]
+    if layout is torch.channels_last and engine.device.type == "cpu" and row > SAFE_ROW:
+        step_by_indexing(model)
     model.to(memory_format=layout)  # type: ignore[reportCallIssue]
 
     def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
