@@ -1,7 +1,10 @@
 """The loop: schedule, averaging, clipping, failure."""
 
+import copy
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ import torch
 import pdeplus as pp
 from pdeplus import run as run_module
 from pdeplus._errors import RunFailed, UserError
+from pdeplus._network import step_by_indexing
 from pdeplus.run import Run
 from pdeplus.trainer import learning_rate_factor, set_learning_rates
 
@@ -103,6 +107,38 @@ def test_options_of_the_loop(tmp_path, option):
     run = pp.train(config, tmp_path / "run")
     assert all(math.isfinite(value) for record in run.metrics for value in record.values())
     assert isinstance(run.model, torch.nn.Module)
+
+
+def test_stepping_by_indexing_is_the_same_convolution():
+    net = torch.nn.Sequential(torch.nn.Conv2d(6, 12, 1, (2, 3)), torch.nn.Conv2d(12, 5, 3, 2), torch.nn.Conv2d(5, 4, 1))
+    net.double()
+    indexed, x = copy.deepcopy(net), torch.randn(3, 6, 15, 14, dtype=torch.float64)
+    step_by_indexing(indexed)
+    assert [m.stride for m in indexed] == [(1, 1), (2, 2), (1, 1)]
+    assert indexed.state_dict().keys() == net.state_dict().keys()
+    for one in (net, indexed):
+        one(x).square().sum().backward()
+    torch.testing.assert_close(indexed(x), net(x))
+    for mine, theirs in zip(indexed.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_a_narrow_network_trains_on_larger_images(tmp_path):
+    """In a process of its own, as torch crashes there in channels-last memory on some CPUs."""
+    words = ["model.width=8", "data.size=64", "train.limit=40", "train.batch_size=20", "train.epochs=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "pdeplus",
+        "train",
+        "demo",
+        "method.name=erm",
+        *words,
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert subprocess.run(command, capture_output=True, timeout=100).returncode == 0
+    assert Run.load(tmp_path / "run").finished
 
 
 def test_recalibration_matches_statistics_to_clean_images(tmp_path):
