@@ -105,18 +105,24 @@ def test_table_2_has_targets_of_every_source():
     accuracy = {"photo": 800, "art_painting": 500, "cartoon": 400, "sketch": 300}
 
     def on_domains(cell):
-        source = cell.place["data.source"]
+        source, less = cell.place["data.source"], 60 if cell.label == "ERM" else 0
         about = {"model": cell.label, "config": config_hash(cell.config), "data": "pacs", "suite": "domains"}
-        others = [record(corruption=n, severity=0, correct=a, **about) for n, a in accuracy.items() if n != source]
-        return [record(corruption="clean", severity=0, correct=900, **about), *others]
+        right = {"clean": 900} | {name: n - less for name, n in accuracy.items() if name != source}
+        hits = {name: pack_hits(torch.arange(1000) < n) for name, n in right.items()}
+        return [record(corruption=name, severity=0, correct=n, hits=hits[name], **about) for name, n in right.items()]
 
-    (table,) = domains.make(study_of("table2_pacs", on_domains)).tables
+    made = domains.make(study_of("table2_pacs", on_domains))
+    (table,) = made.tables
     assert len(table.rows) == 12
+    dot = {"row": "sketch", "series": "PDE+", "x": 170 / 3, "low": 170 / 3, "high": 170 / 3}
+    assert made.rows["domains"][-1] == pytest.approx(dot, abs=1e-9)
     row = next(dict(zip(table.columns, r, strict=True)) for r in table.rows if r[:2] == ("sketch", "PDE+"))
     assert row["own domain"] == "90.0"
     assert (row["photo"], row["art painting"], row["cartoon"]) == ("80.0", "50.0", "40.0")
     assert row["sketch"] == "—"
     assert row["mean"] == "56.7"
+    assert row["against AugMix"] == "+0.00 (+0.00 to +0.00)"
+    assert row["against ERM"].startswith("+6.00 (+5.")
     assert (row["paper: photo"], row["paper: mean"], row["paper: sketch"]) == ("30.05", "35.47", "—")
 
 
