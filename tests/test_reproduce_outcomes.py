@@ -150,6 +150,7 @@ def test_the_best_under_each_corruption_is_framed():
     table = rows_of(made.tables[0])
     for row in made.rows["fig_fixed_vs_adaptive"]:
         assert row["shown"] == table[row["corruption"]][row["network"]], "the figure says what the table says"
+    assert made.figures[0].spec["layer"][-1]["encoding"]["text"]["field"] == "shown"
 
 
 def test_the_best_on_each_distribution_is_red():
@@ -168,6 +169,7 @@ def test_the_best_on_each_distribution_is_red():
     table = rows_of(made.tables[0])
     for row in made.rows["fig1_motivation"]:
         assert row["shown"] == table[row["trained"]][row["test"]], "the figure says what the table says"
+    assert made.figures[0].spec["spec"]["layer"][-1]["encoding"]["text"]["field"] == "shown"
 
 
 def test_augmented_tests_are_the_same_for_every_network_and_leave_clean_images_alone():

@@ -110,11 +110,11 @@ def test_options_of_the_loop(tmp_path, option):
 
 
 def test_stepping_by_indexing_is_the_same_convolution():
-    net = torch.nn.Sequential(torch.nn.Conv2d(6, 12, 1, (2, 3)), torch.nn.Conv2d(12, 5, 3, 2), torch.nn.Conv2d(5, 4, 1))
-    net.double()
+    thin, padded = torch.nn.Conv2d(6, 12, 1, (2, 3)), torch.nn.Conv2d(4, 3, 1, 2, padding=1)
+    net = torch.nn.Sequential(thin, torch.nn.Conv2d(12, 5, 3, 2), torch.nn.Conv2d(5, 4, 1), padded).double()
     indexed, x = copy.deepcopy(net), torch.randn(3, 6, 15, 14, dtype=torch.float64)
     step_by_indexing(indexed)
-    assert [m.stride for m in indexed] == [(1, 1), (2, 2), (1, 1)]
+    assert [m.stride for m in indexed] == [(1, 1), (2, 2), (1, 1), (2, 2)]
     assert indexed.state_dict().keys() == net.state_dict().keys()
     for one in (net, indexed):
         one(x).square().sum().backward()
@@ -126,18 +126,8 @@ def test_stepping_by_indexing_is_the_same_convolution():
 def test_a_narrow_network_trains_on_larger_images(tmp_path):
     """In a process of its own, as torch crashes there in channels-last memory on some CPUs."""
     words = ["model.width=8", "data.size=64", "train.limit=40", "train.batch_size=20", "train.epochs=1"]
-    command = [
-        sys.executable,
-        "-m",
-        "pdeplus",
-        "train",
-        "demo",
-        "method.name=erm",
-        *words,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert subprocess.run(command, capture_output=True, timeout=100).returncode == 0
+    command = [sys.executable, "-m", "pdeplus", "train", "demo", "method.name=erm", *words, "--out", "run"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100).returncode == 0
     assert Run.load(tmp_path / "run").finished
 
 

@@ -101,7 +101,9 @@ def step_by_indexing(net: nn.Module) -> None:
     two on rows of 48 pixels or more.
     """
     for m in net.modules():
-        if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.in_channels < 16 and m.stride != (1, 1):
+        if not (isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.in_channels < 16):
+            continue
+        if m.stride != (1, 1) and m.padding in ((0, 0), "valid"):
             m.register_forward_pre_hook(partial(_stepped, down=m.stride[0], across=m.stride[1]))
             m.stride = (1, 1)
 
