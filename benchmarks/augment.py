@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from benchmarks._timing import take_turns
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.auto_augment import AutoAugment
 from pdeplus.augment.base import Augmentor
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.rand_augment import RandAugment
-from pdeplus.bench import take_turns
 from pdeplus.data.synthetic import draw
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

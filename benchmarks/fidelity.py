@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 import pdeplus as pp
 from pdeplus.augment.augmix import AugMix
+from pdeplus.core.context import Trace
+from pdeplus.core.surgery import add_blocks_of
 from pdeplus.data.base import Batch
-from pdeplus.diffusion import Trace, add_blocks_of
 from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.resnet18 import build
 

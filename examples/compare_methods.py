@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pdeplus as pp
-from pdeplus._errors import UserError
-from pdeplus.config import to_tables
-from pdeplus.recipes import recipes, settings
-from pdeplus.run import resume
+from pdeplus.errors import UserError
+from pdeplus.studies.variants import named_methods, settings
+from pdeplus.training.config import to_tables
+from pdeplus.training.run_folder import resume
 
 
 def main() -> None:
@@ -21,10 +21,12 @@ def main() -> None:
     parser.add_argument("--out", default="comparison")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--limit", type=int, default=60, help="test images of each test set")
-    parser.add_argument("--methods", nargs="+", default=list(recipes()), help="and KEY=VALUE settings of all runs")
+    parser.add_argument(
+        "--methods", nargs="+", default=list(named_methods()), help="and KEY=VALUE settings of all runs"
+    )
     options = parser.parse_args()
     overrides = [word for word in options.methods if "=" in word]
-    names = [word for word in options.methods if "=" not in word] or list(recipes())
+    names = [word for word in options.methods if "=" not in word] or list(named_methods())
     runs, base = list[pp.Run](), 0.0
     names.sort(key=lambda name: name != "erm")  # first: what the others' cost is relative to
     for name in names:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from pdeplus.core.prediction import predict
 from pdeplus.data.base import Batch
 from pdeplus.functional import diffuse
 from pdeplus.methods.base import BuildOptimizer, Method, Objective, accuracy
-from pdeplus.prediction import predict
 
 
 @final

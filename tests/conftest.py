@@ -8,11 +8,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker for each co
 import numpy as np
 import pytest
 import torch
-from made_runs import trained
+from support.runs import trained
 from torch import nn
 
 from pdeplus.models.resnet18 import build
-from pdeplus.run import Run
+from pdeplus.training.run_folder import Run
 
 STAGES = ["layer1", "layer2", "layer3", "layer4"]
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import finish, start
+from support.forkserver import finish, start
 
-from pdeplus._arguments import build_parser
+from pdeplus.cli.arguments import build_parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

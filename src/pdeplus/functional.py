@@ -6,14 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ._errors import check_choice
+from .errors import check_choice
 
 Prior = Literal["gaussian", "laplace", "student_t"]
 """The family of the noise; `scale` is always the family's own scale parameter."""
-
 DEGREES_OF_FREEDOM = 4
 """Of the Student-t prior: heavy tails, yet a finite variance (2)."""
-
 LEAST_PROBABILITY = 1e-7
 """Below it the mean of several predictions counts as this, as published for AugMix."""
 

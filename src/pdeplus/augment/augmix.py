@@ -6,12 +6,9 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
-from ._chains import DEEPEST, check_chains, mix_chains
-from ._operations import NAMES, Strength, apply_each, to_grey, values_of
-from ._overlaps import corruptions_in
-from ._random import integers, signs, uniform
-from .base import Augmentor
+from ..errors import UserError
+from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_grey, values_of
+from .base import Augmentor, corruptions_in, integers, signs, uniform
 
 FULL = 10.0
 """The severity of an operation's full range."""

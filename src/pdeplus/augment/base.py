@@ -1,6 +1,8 @@
 """What an augmentation file provides."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -20,3 +22,79 @@ class Augmentor(ABC):
     @abstractmethod
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images of the same labels: float B×C×H×W in [0, 1] → the same; `x` is left as it was."""
+
+
+def uniform(n: int, low: float, high: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`n` numbers from U(low, high)."""
+    return torch.rand(n, generator=generator, device=like.device) * (high - low) + low
+
+
+def integers(n: int, low: int, high: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`n` whole numbers from low, …, high - 1."""
+    return torch.randint(low, high, (n,), generator=generator, device=like.device)
+
+
+def normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Numbers from N(0, 1)."""
+    return torch.randn(shape, generator=generator, device=like.device)
+
+
+def signs(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`n` times -1 or 1, as likely."""
+    return integers(n, 0, 2, like, generator) * 2.0 - 1
+
+
+def arcsine(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`n` numbers from Beta(1/2, 1/2), by its inverse distribution function."""
+    return (uniform(n, 0, math.pi / 2, like, generator)).sin().square()
+
+
+def beta(n: int, alpha: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`n` numbers from Beta(alpha, alpha): a / (a + b) with a and b from Gamma(alpha)."""
+    shape = torch.full((2, n), alpha, dtype=torch.float64, device=like.device)
+    a, b = torch._standard_gamma(shape, generator=generator)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    return (a / (a + b)).float()
+
+
+def simplex(width: int, n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Width × n weights from Dirichlet(1, …, 1), each column of sum 1: normalised exponential numbers."""
+    exponential = -torch.log1p(-uniform(width * n, 0, 1, like, generator)).clamp(max=-1e-9).view(width, n)
+    return exponential / exponential.sum(0)
+
+
+SMOOTHING = ("defocus_blur", "gaussian_blur")
+"""A narrow Gaussian and a narrow disc nearly agree: at CIFAR's first severities the disc is one softened pixel.
+The other blurs are of another kind: glass swaps pixels, motion and zoom have a direction."""
+OVERLAPS: dict[str, tuple[str, ...]] = {
+    # AugMix's nine, and the negative, which no corruption shows.
+    **dict.fromkeys(("translate_x", "translate_y", "shear_x", "shear_y", "rotate"), ()),
+    **dict.fromkeys(("autocontrast", "equalize", "posterize", "solarize"), ()),
+    **dict.fromkeys(("identity", "invert"), ()),
+    "brightness": ("brightness",),
+    "contrast": ("contrast",),
+    # Both move colours away from grey or towards it; the grey is luminance here, HSV's there.
+    "color": ("saturate",),
+    # A factor below 1 is a smoothing with a kernel of 3×3, up to a standard deviation of 0.64 pixels: within the range
+    # of the narrow blurs. Factors above 1 sharpen, as no corruption does.
+    "sharpness": SMOOTHING,
+    # Additive, alike at every grey level. Shot and speckle noise grow with the level, impulse noise replaces values.
+    "gaussian_noise": ("gaussian_noise",),
+    "blur": SMOOTHING,
+    "elastic": ("elastic_transform",),
+    # PRIME's smooth random displacement of every pixel.
+    "deform": ("elastic_transform",),
+    # PRIME's colour curve keeps black and white, differs between channels and is jagged: neither an offset nor a
+    # factor, and never across channels.
+    "recolor": (),
+    # PRIME's kernel has random signs and a random sum: on pictures fewer than one draw in a hundred comes near a blur
+    # (a test counts them). Its sum changes brightness, as autocontrast does, which is not counted either.
+    "refilter": (),
+    # DeepAugment disturbs weights and features; none of that is an operation on the image.
+    "distorted_network": (),
+}
+"""Names of corruptions by operation."""
+
+
+def corruptions_in(operations: Iterable[str]) -> tuple[str, ...]:
+    """The corruptions that these operations coincide with, each once, in alphabetical order."""
+    return tuple(sorted({name for operation in operations for name in OVERLAPS[operation]}))

@@ -6,11 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
-from ._overlaps import corruptions_in
-from ._random import uniform
-from ._smoothing import blurred
-from .base import Augmentor
+from ..errors import UserError
+from ._geometry import blurred
+from .base import Augmentor, corruptions_in, uniform
 
 
 @final

@@ -6,11 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
+from ..errors import UserError
 from ._geometry import pick
-from ._overlaps import corruptions_in
-from ._random import integers, uniform
-from .base import Augmentor
+from .base import Augmentor, corruptions_in, integers, uniform
 
 
 @final

@@ -6,12 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
-from ._geometry import displace
-from ._overlaps import corruptions_in
-from ._random import normal
-from ._smoothing import smoothed_noise
-from .base import Augmentor
+from ..errors import UserError
+from ._geometry import displace, smoothed_noise
+from .base import Augmentor, corruptions_in, normal
 
 
 @final

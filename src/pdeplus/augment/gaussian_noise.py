@@ -6,10 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
-from ._overlaps import corruptions_in
-from ._random import normal, uniform
-from .base import Augmentor
+from ..errors import UserError
+from .base import Augmentor, corruptions_in, normal, uniform
 
 
 @final

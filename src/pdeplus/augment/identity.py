@@ -6,8 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ._overlaps import corruptions_in
-from .base import Augmentor
+from .base import Augmentor, corruptions_in
 
 
 @final

@@ -6,13 +6,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError, check_choice
+from ..errors import UserError, check_choice
 from ._geometry import Interpolation
 from ._operations import NAMES, Strength, apply_each, from_bytes, to_grey, values_of
-from ._overlaps import corruptions_in
-from ._policies import RAND_STEPS, strengths
-from ._random import integers, signs
-from .base import Augmentor
+from .auto_augment import RAND_STEPS, strengths
+from .base import Augmentor, corruptions_in, integers, signs
 
 
 @final

@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse  # type: ignore[reportMissingTypeStubs]
+from scipy import sparse
 from torch import Tensor
 
 Matrix = Any
 """A sparse matrix of scipy's."""
 FEW = 4
 """A Gaussian of up to so many taps a side is faster tap by tap than as a matrix."""
-
-
 DENSE = 128
 """Lines of up to so many pixels are multiplied with whole matrices, longer ones with their few entries."""
 

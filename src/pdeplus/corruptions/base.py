@@ -4,19 +4,24 @@ A corruption is a decorated function in its family's file: images in grey levels
 the caller clips and truncates them to whole levels. Its severities stand in the decorator.
 """
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
-from .._seeds import derive
+from .._lib.seeds import derive
+from ..errors import UserError, check_choice
 
-Scale = Literal["cifar", "tiny", "imagenet"]
+Constants = Literal["cifar", "tiny", "imagenet"]
 """Whose constants: CIFAR-C's (made for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
 Family = Literal["noise", "blur", "weather", "digital"]
 SEVERITIES = (1, 2, 3, 4, 5)
+VALUES_AT_ONCE = 400_000
+"""Channel values in a chunk: as floats these stay in the processor's cache."""
 NEARLY = 1e-3
 """Added before grey levels are cut to whole ones: white that a sum's rounding made 254.9999 stays white."""
 
@@ -55,7 +60,7 @@ class Draws:
 @final
 @dataclass(frozen=True)
 class Corruption:
-    """A named way of spoiling images, with the constants of its five severities at each scale."""
+    """A named way of spoiling images, with the values of its five severities in each benchmark."""
 
     name: str
     family: Family
@@ -63,13 +68,13 @@ class Corruption:
     """One of the four kept for validation, not of the fifteen of the benchmark."""
     seeded: bool
     """Whether chance plays a part."""
-    constants: dict[Scale, tuple[Any, ...]]
+    levels: dict[Constants, tuple[Any, ...]]
     function: Callable[..., Tensor]
 
-    def __call__(self, x: Tensor, draws: Draws, severity: int, scale: Scale) -> Tensor:
+    def __call__(self, x: Tensor, draws: Draws, severity: int, constants: Constants) -> Tensor:
         """Corrupt N×3×H×W grey levels (float, 0 to 255); the result is not yet clipped."""
-        constants = self.constants[scale][severity - 1]
-        return self.function(x, draws, *(constants if isinstance(constants, tuple) else (constants,)))
+        level = self.levels[constants][severity - 1]
+        return self.function(x, draws, *(level if isinstance(level, tuple) else (level,)))
 
 
 def corruption(
@@ -84,8 +89,72 @@ def corruption(
     """Make a corruption of a function `f(x, draws, *constants)`; the constants are those of severities 1 to 5."""
 
     def made(function: Callable[..., Tensor]) -> Corruption:
-        constants: dict[Scale, tuple[Any, ...]] = {"cifar": cifar, "tiny": tiny, "imagenet": imagenet}
-        assert all(len(levels) == len(SEVERITIES) for levels in constants.values()), function.__name__
-        return Corruption(function.__name__, family, extra, seeded, constants, function)
+        levels: dict[Constants, tuple[Any, ...]] = {"cifar": cifar, "tiny": tiny, "imagenet": imagenet}
+        assert all(len(values) == len(SEVERITIES) for values in levels.values()), function.__name__
+        return Corruption(function.__name__, family, extra, seeded, levels, function)
 
     return made
+
+
+def corruptions_in(file: ModuleType) -> dict[str, Corruption]:
+    """The corruptions that a file defines, in its order."""
+    return {name: found for name, found in vars(file).items() if isinstance(found, Corruption)}
+
+
+@torch.no_grad()
+def apply(
+    corruption: Corruption,
+    images: Tensor,
+    severity: int,
+    constants: Constants,
+    seed: int,
+    indices: Iterable[int] | None = None,
+) -> Tensor:
+    """uint8 N×H×W×3 under a corruption; image i depends on (seed, name, severity, i) and its pixels alone."""
+    severity, seed = whole("severity", severity), whole("seed", seed)
+    if severity not in SEVERITIES:
+        raise UserError(f"severity={severity} must be a whole number from 1 to 5")
+    check_choice("constants", constants, Constants)
+    _check_images(images)
+    places = range(len(images)) if indices is None else [whole("indices", i) for i in indices]
+    if len(places) != len(images):
+        raise UserError(f"{len(images)} images need as many indices, not {len(places)}")
+    out = torch.empty_like(images, memory_format=torch.contiguous_format)
+    size = max(VALUES_AT_ONCE // max(images[0:1].numel(), 1), 1)
+    for start in range(0, len(images), size):
+        part = slice(start, start + size)
+        x = images[part].permute(0, 3, 1, 2).float()
+        draws = Draws(seed, (corruption.name, severity), places[part], images.device)
+        levels = corruption(x.contiguous(), draws, severity, constants).add_(NEARLY).clamp_(0, 255)
+        out[part] = levels.to(torch.uint8).permute(0, 2, 3, 1)
+    return out
+
+
+def apply_planes(corruption: Corruption, pixels: Tensor, places: Sequence[int], severity: int, seed: int) -> Tensor:
+    """uint8 N×C×H×W under a corruption, with the constants that suit its size; grey images stay grey."""
+    channels, height, width = pixels.shape[1:]
+    if channels not in (1, 3):
+        raise UserError(f"corruptions need images of one or three channels, not {channels}")
+    colour = pixels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()
+    done = apply(corruption, colour, severity, fitting_constants(height, width), seed, places).permute(0, 3, 1, 2)
+    return done if channels == 3 else done.float().mean(1, keepdim=True).round().to(torch.uint8)
+
+
+def fitting_constants(height: int, width: int) -> Constants:
+    """Whose constants suit images of this size best."""
+    side = min(height, width)
+    return "cifar" if side <= 48 else "tiny" if side <= 128 else "imagenet"
+
+
+def whole(name: str, value: object) -> int:
+    """A whole number of any kind as an int: others would quietly give another stream."""
+    try:
+        return operator.index(value)  # type: ignore[reportArgumentType]
+    except TypeError as error:
+        raise UserError(f"{name}={value!r} must be a whole number") from error
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape[1:]:
+        shape = "×".join(map(str, images.shape))
+        raise UserError(f"images must be uint8 N×H×W×3, not {str(images.dtype).removeprefix('torch.')} {shape}")

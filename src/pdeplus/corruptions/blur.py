@@ -100,16 +100,3 @@ def zoom_blur(x: Tensor, draws: Draws, end: float, step: float) -> Tensor:
     """The mean of the image and its enlargements."""
     factors = [float(factor) for factor in np.arange(1, end, step)]  # floating point decides whether `end` is one
     return zoom_mean(x, factors)
-
-
-@corruption(
-    "blur",
-    cifar=(0.4, 0.6, 0.7, 0.8, 1),
-    tiny=(0.5, 0.75, 1, 1.25, 1.5),
-    imagenet=(1, 2, 3, 4, 6),
-    extra=True,
-    seeded=False,
-)
-def gaussian_blur(x: Tensor, draws: Draws, sigma: float) -> Tensor:
-    """A Gaussian."""
-    return gaussian_filter(x, sigma)

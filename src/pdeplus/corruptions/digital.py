@@ -113,21 +113,3 @@ def jpeg_compression(x: Tensor, draws: Draws, quality: int) -> Tensor:
         Image.fromarray(image).save(buffer, "JPEG", quality=quality)
         out[:] = np.asarray(Image.open(buffer))
     return torch.from_numpy(decoded).to(x.device).permute(0, 3, 1, 2).to(x.dtype)
-
-
-@corruption(
-    "digital",
-    cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    tiny=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
-    imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-    extra=True,
-    seeded=False,
-)
-def saturate(x: Tensor, draws: Draws, factor: float, offset: float) -> Tensor:
-    """HSV saturation S becomes S · factor + offset, in [0, 1]; a grey pixel's hue is red."""
-    value, least = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
-    saturation = (value - least) / value.clamp(min=1)
-    wanted = (saturation * factor + offset).clamp(0, 1)
-    coloured = value - (value - x) * (wanted / saturation.clamp(min=1e-6))
-    red = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
-    return torch.where(saturation > 0, coloured, value * (1 - wanted * red))

@@ -3,10 +3,8 @@
 import torch
 from torch import Tensor
 
-from ._filters import gaussian_filter, motion_blur, separable, zoom_matrix
-from ._frost import frost_crops
-from ._plasma import plasma
-from ._water import water_film
+from ._filters import motion_blur, separable, zoom_matrix
+from ._frost import frost_crops, plasma
 from .base import Draws, corruption
 
 
@@ -93,48 +91,5 @@ def brightness(x: Tensor, draws: Draws, amount: float) -> Tensor:
     return torch.where(value > 0, x * (brighter / value.clamp(min=1)), brighter)
 
 
-@corruption(
-    "weather",
-    cifar=(
-        (0.62, 0.1, 0.7, 0.7, 0.5, False),
-        (0.65, 0.1, 0.8, 0.7, 0.5, False),
-        (0.65, 0.3, 1, 0.69, 0.5, False),
-        (0.65, 0.1, 0.7, 0.69, 0.6, True),
-        (0.65, 0.1, 0.5, 0.68, 0.6, True),
-    ),
-    tiny=(
-        (0.62, 0.1, 0.7, 0.7, 0.6, False),
-        (0.65, 0.1, 0.8, 0.7, 0.6, False),
-        (0.65, 0.3, 1, 0.69, 0.6, False),
-        (0.65, 0.1, 0.7, 0.68, 0.6, True),
-        (0.65, 0.1, 0.5, 0.67, 0.6, True),
-    ),
-    imagenet=(
-        (0.65, 0.3, 4, 0.69, 0.6, False),
-        (0.65, 0.3, 3, 0.68, 0.6, False),
-        (0.65, 0.3, 2, 0.68, 0.5, False),
-        (0.65, 0.3, 1, 0.65, 1.5, True),
-        (0.67, 0.4, 1, 0.65, 1.5, True),
-    ),
-    extra=True,
-)
-def spatter(
-    x: Tensor, draws: Draws, mean: float, std: float, sigma: float, threshold: float, amount: float, mud: bool
-) -> Tensor:
-    """Drops of water (of intensity `amount`) or splashes of mud (softened by `amount` pixels)."""
-    h, w = x.shape[-2:]
-    liquid = gaussian_filter(draws.normal(h, w).mul_(std).add_(mean), sigma)
-    if mud:
-        cover = gaussian_filter((liquid > threshold).float(), amount)
-        cover = torch.where(cover < 0.8, 0, cover)[:, None]
-        return x * (1 - cover) + cover * _colour(x, 63, 42, 20)
-    film = water_film(torch.where(liquid < threshold, 0, liquid))
-    return x + amount * film[:, None] * _colour(x, 175, 238, 238)
-
-
 def _luma(x: Tensor) -> Tensor:
     return 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
-
-
-def _colour(x: Tensor, *rgb: float) -> Tensor:
-    return torch.tensor(rgb, device=x.device, dtype=x.dtype).view(1, 3, 1, 1)

@@ -9,14 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._errors import UserError
-from ._folders import labelled_pictures
-from ._pixels import checked_labels, resize
+from ..errors import UserError
+from ._folders import checked_labels, labelled_pictures, resize
 from .base import Images
 
 SEVERITIES = range(1, 6)
-
-
 MANIFEST = "corruptions.json"
 """What `pdeplus corrupt` leaves beside the images it makes: the settings, and which corruptions are complete."""
 

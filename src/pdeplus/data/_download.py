@@ -1,16 +1,105 @@
 """One file over HTTP: resumed where it stopped, checked when it is complete."""
 
+import gzip
 import hashlib
 import http.client
+import importlib
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
 import urllib.error
 import urllib.request
-from pathlib import Path
-from typing import Any
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, final
 
 from tqdm import tqdm
 
-from .._errors import UserError
-from ._places import Download
+from .._lib import registry
+from ..errors import UserError
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """One official file."""
+
+    url: str
+    md5: str
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return self.url.rpartition("/")[2].partition("?")[0]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SecondSource:
+    """Another place that holds the same images, reached by a command of the system."""
+
+    about: str
+    command: str
+    """Must be on the machine."""
+    make: Callable[[Path], None]
+    """Writes the data set's folder, in the original layout, into an empty folder."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A data set's folder, and how to get it."""
+
+    name: str
+    folder: str
+    """The folder's name, as the official archive has it."""
+    marks: tuple[str, ...]
+    """What the folder must hold to be taken for the data set (patterns)."""
+    size: str
+    """Of the download, for people."""
+    downloads: tuple[Download, ...] = ()
+    second: SecondSource | None = None
+    by_hand: str = ""
+    """What to do where there is no official download."""
+    aliases: tuple[str, ...] = ()
+    """Other names that the folder goes by."""
+
+
+def data_root(root: str = "") -> Path:
+    """The folder that data sets lie in: `root`, else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
+    return Path(root or os.environ.get("PDEPLUS_DATA") or "~/.cache/pdeplus").expanduser()
+
+
+def find(origin: Origin, root: str = "") -> Path | None:
+    """The data set's folder: in `root` under its own name, or `root` itself; None where it is not complete."""
+    base = data_root(root)
+    candidates = [*(base / name for name in (origin.folder, *origin.aliases)), base]
+    return next((folder for folder in candidates if not lacking(origin, folder)), None)
+
+
+def require(origin: Origin, root: str = "") -> Path:
+    """The data set's folder; where it is missing, one line says how to get it."""
+    folder, base = find(origin, root), data_root(root)
+    if folder is not None:
+        return folder
+    begun = base / origin.folder
+    what = f"{begun} has no {lacking(origin, begun)}" if begun.is_dir() else f"{base} has no {origin.folder}"
+    where = f" --root {base}" if root else ""
+    raise UserError(
+        f"data set {origin.name}: {what}; get it: pdeplus data get {origin.name}{where}, "
+        f"or set data.root to the folder that holds it"
+    )
+
+
+def lacking(origin: Origin, folder: Path) -> str:
+    """The first thing the folder lacks to be this data set; empty if nothing."""
+    return next((mark for mark in origin.marks if not any(folder.glob(mark))), "")
+
 
 ATTEMPTS = 5
 """Breaks of the connection in a row, without a byte in between, that are put up with."""
@@ -88,3 +177,158 @@ def _receive(answer: Any, part: Path, begun: int) -> bool:
             done += len(block)
             bar.update(len(block))
     return total is None or done >= total
+
+
+GROWTH = 20
+"""An archive may grow to so many times its size …"""
+ALLOWANCE = 100_000_000
+"""… and so many bytes more."""
+PIECE = 1 << 20
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+Entry = tuple[str, int, IO[bytes]]
+"""Name, announced size and contents."""
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a .zip, .tar or .tar.gz into a new folder.
+
+    Links, devices and names that lead out are refused, as is an archive that grows beyond reason or beyond the disk;
+    what has been unpacked until then stays in `folder`.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                announced = sum(info.file_size for info in packed.infolist())
+                _write_all(_zip_entries(packed, archive), archive, folder, announced)
+        else:
+            with tarfile.open(archive) as packed:
+                announced = sum(member.size for member in packed if member.isfile())
+                _write_all(_tar_entries(packed, archive), archive, folder, announced)
+    except _BROKEN as error:
+        raise UserError(f"{archive} is damaged or no archive: {error}") from error
+
+
+def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced: int) -> None:
+    folder.mkdir(parents=True)
+    if announced > GROWTH * archive.stat().st_size + ALLOWANCE:
+        raise UserError(f"{archive} would grow to {announced / 1e9:.1f} GB, which no such archive does")
+    if announced > shutil.disk_usage(folder).free:
+        raise UserError(f"{archive} needs {announced / 1e9:.1f} GB, more than is free in {folder.parent}")
+    with tqdm(desc=f"unpacking {archive.name}", total=announced, unit="B", unit_scale=True, disable=None) as bar:
+        for name, size, stream in entries:
+            target = folder.joinpath(*_safe_parts(name, archive))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as out:
+                while size and (block := stream.read(min(PIECE, size))):
+                    out.write(block)
+                    size -= len(block)
+                    bar.update(len(block))
+            if size or stream.read(1):
+                raise UserError(f"{archive}: {name} is not as long as announced")
+
+
+def _zip_entries(packed: zipfile.ZipFile, archive: Path) -> Iterator[Entry]:
+    for info in packed.infolist():
+        if info.external_attr >> 28 == 0o12:
+            raise UserError(f"{archive}: {info.filename} is a link")
+        if not info.is_dir():
+            with packed.open(info) as stream:
+                yield info.filename, info.file_size, stream
+
+
+def _tar_entries(packed: tarfile.TarFile, archive: Path) -> Iterator[Entry]:
+    for member in packed:
+        if not (member.isfile() or member.isdir()):
+            raise UserError(f"{archive}: {member.name} is a link or a device")
+        stream = packed.extractfile(member) if member.isfile() else None
+        if stream is not None:
+            with stream:
+                yield member.name, member.size, stream
+
+
+def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
+    """The parts of an entry's name, none of which leads out of the target."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
+        raise UserError(f"{archive}: {name!r} leads out of the folder")
+    return path.parts
+
+
+def origin_of(name: str) -> Origin | None:
+    """Where a data set comes from; None for one that needs no download."""
+    if name not in registry.names("data"):
+        raise registry.unknown(f"data: {name!r}", name, registry.names("data"))
+    return getattr(importlib.import_module(f"pdeplus.data.{name}"), "ORIGIN", None)
+
+
+def describe_data(root: str = "") -> str:
+    """A line for each data set: name, size of the download, where it is."""
+    lines = list[str]()
+    for name in registry.names("data"):
+        origin = origin_of(name)
+        if origin is None:
+            lines.append(f"{name:<16}{'':>12}  {'your own' if name == 'image_folder' else 'comes with the install'}")
+        else:
+            here = find(origin, root)
+            way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
+            lines.append(f"{name:<16}{origin.size:>12}  {here or f'not here; {way}'}")
+    return "\n".join([*lines, f"data folder: {data_root(root)}"])
+
+
+def get(name: str, root: str = "") -> str:
+    """Download and unpack a data set into the data folder, and say where it is.
+
+    The folder appears only when it is complete. Where the official place cannot be reached, a second one is tried if
+    there is any; else one line says what to download and where to put it.
+    """
+    origin = origin_of(name)
+    if origin is None:
+        return f"{name} needs no download"
+    here = find(origin, root)
+    if here is not None:
+        return f"{name} is already in {here}"
+    base, target = data_root(root), data_root(root) / origin.folder
+    if not origin.downloads:
+        raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
+    if target.exists():
+        raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
+    base.mkdir(parents=True, exist_ok=True)
+    new = [file for file in (base / download.file for download in origin.downloads) if not file.exists()]
+    with tempfile.TemporaryDirectory(prefix=f".{origin.folder}-", dir=base) as scratch:
+        source = _fill(origin, base, Path(scratch))
+        made = Path(scratch) / origin.folder
+        if lacking(origin, made):
+            raise UserError(f"{source} has no {origin.folder}/{lacking(origin, made)}")
+        made.rename(target)
+    for file in new:
+        file.unlink(missing_ok=True)
+    return f"{name} is in {target} (from {source})"
+
+
+def _fill(origin: Origin, base: Path, scratch: Path) -> str:
+    """Make the data set's folder in `scratch`; returns where it came from."""
+    made = scratch / origin.folder
+    try:
+        files = [fetch(download, base) for download in origin.downloads]
+    except Unreachable as error:
+        urls = " and ".join(download.url for download in origin.downloads)
+        way_out = f"download {urls} elsewhere, put it into {base} and call this again"
+        second = origin.second
+        if second is None or shutil.which(second.command) is None:
+            raise UserError(f"{error}; {way_out}") from error
+        print(f"{error}; trying {second.about}", file=sys.stderr)
+        made.mkdir()
+        try:
+            second.make(made)
+        except UserError as failure:
+            raise UserError(f"{failure}; {way_out}") from failure
+        return second.about
+    if len(files) == 1:
+        unpack(files[0], scratch / "unpacked")
+        if (scratch / "unpacked" / origin.folder).is_dir():
+            (scratch / "unpacked" / origin.folder).rename(made)
+    else:  # the files themselves are the data set
+        made.mkdir()
+        for file in files:
+            shutil.copyfile(file, made / file.name)
+    return origin.downloads[0].url

@@ -10,10 +10,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .._errors import UserError
-from .._seeds import generator_for
+from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
-from ._stream import Files
+from ..errors import UserError
+from ._pictures import Files
 
 READ_AHEAD = 2
 """Batches of picture files that are decoded while the one before them is in use."""

@@ -9,7 +9,7 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._cifar import read_batches
-from ._places import Download, Origin, SecondSource, require
+from ._download import Download, Origin, SecondSource, require
 from ._second_sources import CIFAR10_NAMES as NAMES
 from ._second_sources import cifar10_from_npm
 from .base import Images, Source, check_least

@@ -6,7 +6,7 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._cifar import read_batches
-from ._places import Download, Origin, require
+from ._download import Download, Origin, require
 from .base import Images, Source, check_least
 
 ORIGIN = Origin(

@@ -6,7 +6,7 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._corrupted import clean_and_corrupted, corruption_names
-from ._places import Download, Origin, require
+from ._download import Download, Origin, require
 from .base import Images, Source, check_least
 from .cifar100 import NAMES, Cifar100
 

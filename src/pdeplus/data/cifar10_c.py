@@ -6,9 +6,10 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._corrupted import clean_and_corrupted, corruption_names
-from ._places import Download, Origin, require
+from ._download import Download, Origin, require
+from ._second_sources import CIFAR10_NAMES as NAMES
 from .base import Images, Source, check_least
-from .cifar10 import NAMES, Cifar10
+from .cifar10 import Cifar10
 
 ORIGIN = Origin(
     name="cifar10_c",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from .._seeds import generator_for
+from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
 from .base import Images, Source, check_least
 

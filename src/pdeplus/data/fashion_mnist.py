@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._errors import UserError
 from ..augment.crop_flip import CropFlip
-from ._pixels import checked_labels, resize
-from ._places import Download, Origin, SecondSource, require
+from ..errors import UserError
+from ._download import Download, Origin, SecondSource, require
+from ._folders import checked_labels, resize
 from ._second_sources import fashion_mnist_from_debian
 from .base import Images, Source, check_least
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from .._errors import UserError
 from ..augment.crop_flip import CropFlip
+from ..errors import UserError
 from ._folders import check_fraction, class_folders, hold_out, labelled_pictures
-from ._pictures import is_picture
-from ._stream import MEMORY_GB
+from ._pictures import MEMORY_GB, is_picture
 from .base import Images, Source, check_least
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
-from .._errors import UserError
 from ..augment.crop_flip import CropFlip
+from ..errors import UserError
+from ._download import Origin, require
 from ._folders import check_fraction, class_folders, hold_out, labelled_pictures
-from ._places import Origin, require
 from .base import Images, Source, check_least
 
 Domain = Literal["photo", "art_painting", "cartoon", "sketch"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._seeds import generator_for
+from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
 from .base import Images, Source, check_least
 

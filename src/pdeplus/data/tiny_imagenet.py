@@ -7,11 +7,11 @@ from typing import final
 
 import torch
 
-from .._errors import UserError
 from ..augment.crop_flip import CropFlip
+from ..errors import UserError
+from ._download import Download, Origin, require
 from ._folders import class_folders, labelled_pictures
-from ._places import Download, Origin, require
-from ._stream import Files
+from ._pictures import Files
 from .base import Images, Source, check_least
 
 ORIGIN = Origin(

@@ -6,8 +6,8 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._corrupted import clean_and_corrupted, corruption_names
+from ._download import Download, Origin, require
 from ._folders import class_folders
-from ._places import Download, Origin, require
 from .base import Images, Source, check_least
 from .tiny_imagenet import ORIGIN as CLEAN
 from .tiny_imagenet import TinyImagenet

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._errors import UserError
-from .._hooks import INPUT
-from ..augment._random import beta, integers
+from ..augment.base import beta, integers
+from ..core.network import INPUT
+from ..errors import UserError
 from ..functional import unit_noise
 from ..models.base import stage_names
 from .base import accuracy

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._errors import UserError
-from .._network import logits_of
-from ..augment._random import uniform
-from ..augment.base import Augmentor
+from ..augment.base import Augmentor, uniform
 from ..augment.identity import Identity
+from ..core.network import logits_of
 from ..data.base import Batch
+from ..errors import UserError
 from ..functional import jensen_shannon
 from .base import Objective, accuracy
 

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import check_choice
-from ..augment._policies import Policy
-from ..augment.auto_augment import AutoAugment
+from ..augment.auto_augment import AutoAugment, Policy
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
+from ..errors import check_choice
 from ._views import augmented_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -15,8 +15,9 @@ Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 83.33 / 74.34, CIFAR-1
 clean accuracy speaks for PGD training); clean accuracy of its authors' best model 85.62 (Wang et al., 2019).
 """
 
+import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -24,17 +25,49 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import UserError
-from .._network import logits_of
-from ..attacks import pgd
+from ..attacks.gradient_attacks import pgd
+from ..core.context import diffusion
+from ..core.fixed_noise import Relative, add_noise
+from ..core.network import logits_of
+from ..core.prediction import Average, predict
 from ..data.base import Batch
-from ..diffusion import diffusion
-from ..models._ensemble import Ensemble, redrawn
+from ..errors import UserError
 from ..models.base import block_names
-from ..noise_layers import Relative, add_noise
-from ..prediction import Average, predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
+
+REDRAW = ("reset_parameters", "_reset_parameters")
+"""What torch's layers call the function that draws their weights; attention uses the second."""
+
+
+@final
+class Ensemble(nn.Module):
+    """The mean of its members' logits, B×classes: images go through each member once."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not members:
+            raise UserError("an ensemble of 0 networks says nothing; give it at least 1")
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([member(x) for member in self.members]).mean(0)
+
+
+def redrawn(model: nn.Module) -> nn.Module:
+    """A copy of `model` whose layers have drawn their weights anew, from torch's own random state.
+
+    Parameters of layers that cannot draw keep their values; a model of which none can is refused.
+    """
+    net = copy.deepcopy(model)
+    for module in net.modules():
+        draw = next((getattr(module, name) for name in REDRAW if hasattr(module, name)), None)
+        if draw is not None:
+            draw()
+    pairs = zip(model.parameters(), net.parameters(), strict=True)
+    if all(torch.equal(old, new) for old, new in pairs):
+        raise UserError(f"{type(model).__name__} has no layer with reset_parameters(): its copies would all be alike")
+    return net
 
 
 @final

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -22,11 +22,11 @@ from torch.optim import Optimizer
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
+from ..core.context import diffusion
+from ..core.fixed_noise import Constant, add_noise
+from ..core.prediction import Average, predict
 from ..data.base import Batch
-from ..diffusion import diffusion
 from ..models.base import placed
-from ..noise_layers import Constant, add_noise
-from ..prediction import Average, predict
 from ._views import clean_and_augmented, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..augment.gaussian_noise import GaussianNoise
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
 from ._views import augmented_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from .._network import logits_of
+from ..core.network import logits_of
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._hooks import changing
-from .._network import find_modules, logits_of, output_shapes
+from ..core.network import changing, find_modules, logits_of, output_shapes
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
 from ._mixing import (
     Mix,
     check_alpha,

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import UserError
-from .._hooks import changing
-from .._network import find_modules, logits_of, output_shapes
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
+from ..core.network import changing, find_modules, logits_of, output_shapes
+from ..core.prediction import predict
 from ..data.base import Batch
+from ..errors import UserError
 from ..functional import jensen_shannon
-from ..prediction import predict
 from ._mixing import (
     Mix,
     check_alpha,

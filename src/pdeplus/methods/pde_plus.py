@@ -24,15 +24,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Adam, Optimizer
 
-from .._errors import UserError
-from .._network import logits_of
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
+from ..core.add_block import Block, Head
+from ..core.context import Trace, diffusion
+from ..core.network import logits_of
+from ..core.prediction import Average, predict
+from ..core.surgery import add_blocks_of, add_diffusion
 from ..data.base import Batch
-from ..diffusion import Block, Head, Trace, add_blocks_of, add_diffusion, diffusion
+from ..errors import UserError
 from ..functional import Prior, coverage_nll, jensen_shannon
 from ..models.base import placed
-from ..prediction import Average, predict
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 LEAST_VARIANCE = 1e-6

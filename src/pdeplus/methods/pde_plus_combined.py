@@ -25,17 +25,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from .._hooks import changing
-from .._network import logits_of
+from ..attacks.features import adding
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..augment.prime import Prime
+from ..core.add_block import Block
+from ..core.context import Trace, diffusion, no_diffusion
+from ..core.network import changing, logits_of
+from ..core.prediction import Average
 from ..data.base import Batch
-from ..diffusion import Block, Trace, diffusion, no_diffusion
 from ..functional import jensen_shannon
-from ..prediction import Average
-from ._features import adding
 from ._views import check_views, clean_view
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 from .pde_plus import PDEPlus, mean_scales

@@ -22,12 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import check_choice
-from .._network import logits_of
-from ..attacks import Norm, pgd
+from ..attacks.features import AttackMode, in_attack_mode
+from ..attacks.gradient_attacks import pgd
+from ..attacks.steps import Norm
+from ..core.network import logits_of
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
-from ._features import AttackMode, in_attack_mode
+from ..errors import check_choice
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

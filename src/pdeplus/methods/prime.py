@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
 from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 

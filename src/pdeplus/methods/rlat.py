@@ -25,15 +25,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import check_choice
-from .._hooks import INPUT, changing
-from .._network import find_modules, output_shapes
-from ..attacks import steepest
+from ..attacks.features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
+from ..attacks.steps import steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
+from ..core.network import INPUT, changing, find_modules, output_shapes
+from ..core.prediction import predict
 from ..data.base import Batch
-from ..prediction import predict
-from ._features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
+from ..errors import check_choice
 from ._views import check_views, objective_on, training_views
 from .base import BuildOptimizer, Method, Objective, check_range
 

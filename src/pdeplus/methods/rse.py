@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .._errors import UserError
+from ..core.context import diffusion
+from ..core.fixed_noise import Constant, add_noise, convolutions
+from ..core.prediction import Average, predict
 from ..data.base import Batch
-from ..diffusion import diffusion
-from ..noise_layers import Constant, add_noise, convolutions
-from ..prediction import Average, predict
+from ..errors import UserError
 from ._views import clean_view, objective_on
 from .base import BuildOptimizer, Method, Objective, check_range
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from .._errors import UserError
+from ..errors import UserError
 
 SMALLEST_IMAGE = 8
 

@@ -1,6 +1,59 @@
 """ResNet-18 for small images (He et al., 2016)."""
 
-from ._resnet import ResNet
+from collections.abc import Sequence
+from typing import final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .base import check_sizes
+
+
+@final
+class BasicBlock(nn.Module):
+    """relu(shortcut(h) + f(h)): one Euler step of the transport equation's characteristics."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, h: Tensor) -> Tensor:
+        f = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(h)), inplace=True)))
+        return F.relu(f + self.shortcut(h), inplace=True)
+
+
+@final
+class ResNet(nn.Module):
+    """Logits, B×classes, of images B×channels×S×S with S ≥ 8."""
+
+    stages = ("layer1", "layer2", "layer3", "layer4")
+
+    def __init__(self, *, blocks: Sequence[int], classes: int, channels: int, width: int) -> None:
+        super().__init__()
+        check_sizes(classes=classes, channels=channels, width=width)
+        self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = _stage(width, width, 1, blocks[0])
+        self.layer2 = _stage(width, 2 * width, 2, blocks[1])
+        self.layer3 = _stage(2 * width, 4 * width, 2, blocks[2])
+        self.layer4 = _stage(4 * width, 8 * width, 2, blocks[3])
+        self.linear = nn.Linear(8 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        h = self.layer4(self.layer3(self.layer2(self.layer1(h))))
+        return self.linear(h.mean((2, 3)))
+
+
+def _stage(inputs: int, outputs: int, stride: int, blocks: int) -> nn.Sequential:
+    first = BasicBlock(inputs, outputs, stride)
+    return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1) for _ in range(blocks - 1)))
 
 
 def build(*, classes: int, channels: int, width: int = 64) -> ResNet:

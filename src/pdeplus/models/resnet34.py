@@ -1,6 +1,6 @@
 """ResNet-34 for small images (He et al., 2016)."""
 
-from ._resnet import ResNet
+from .resnet18 import ResNet
 
 
 def build(*, classes: int, channels: int, width: int = 64) -> ResNet:

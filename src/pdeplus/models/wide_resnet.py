@@ -1,7 +1,7 @@
 """WideResNet for small images (Zagoruyko and Komodakis, 2016)."""
 
-from .._errors import UserError
-from ._preact import PreActResNet
+from ..errors import UserError
+from .preact_resnet18 import PreActResNet
 
 
 def build(*, classes: int, channels: int, width: int = 16, depth: int = 28, widen: int = 10) -> PreActResNet:

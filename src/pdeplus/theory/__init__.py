@@ -1,7 +1,7 @@
 """The transport equation behind PDE+: solved on grids and by paths, its theorems measured, its figure drawn."""
 
 from .bounds import difference_bound as difference_bound
-from .feynman_kac import Estimate as Estimate
+from .feynman_kac import Expectation as Expectation
 from .feynman_kac import expectation as expectation
 from .grid import Grid as Grid
 from .grid import Solution as Solution

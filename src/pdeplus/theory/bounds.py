@@ -8,7 +8,7 @@ It is attained by F = Lx and o = sign, for every δ and σ.
 
 import math
 
-from .._errors import UserError
+from ..errors import UserError
 from .problems import decayed_time
 
 LN2 = math.log(2)

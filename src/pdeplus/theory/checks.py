@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._progress import counting_bar
-from ._plain import lengths
+from .._lib.progress import counting_bar
+from ._numerics import lengths
 from .feynman_kac import expectation
 from .grid import Grid
 from .problems import Problem, bump_expectation, constant, geometric, ornstein_uhlenbeck, stretched

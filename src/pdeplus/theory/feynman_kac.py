@@ -8,12 +8,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .._errors import UserError
-from .._seeds import generator_for
-from .._threads import one_thread
+from .._lib.seeds import generator_for
+from ..errors import UserError
 from ..functional import diffuse
-from ._fields import check_points, drift_at, scale_at, terminal_at
-from .problems import Problem
+from ._numerics import one_thread
+from .problems import Problem, check_points, drift_at, scale_at, terminal_at
 
 ROWS_AT_ONCE = 1 << 15
 """Paths walked together: their positions and noise stay in a processor's cache."""
@@ -21,7 +20,7 @@ ROWS_AT_ONCE = 1 << 15
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Expectation:
     """u(points, 0) with an interval for each point, N.
 
     The interval is for the Euler-Maruyama expectation: it does not hold the error of finite steps, which falls as
@@ -37,7 +36,7 @@ class Estimate:
 @one_thread()
 def expectation(
     problem: Problem, points: Tensor, *, paths: int, steps: int, seed: int, confidence: float = 0.95
-) -> Estimate:
+) -> Expectation:
     """E[o(x(1)) | x(0) = point] over `paths` independent paths from each point.
 
     Equal seeds give equal results; memory does not grow with `paths`.
@@ -59,7 +58,7 @@ def expectation(
     mean, squares = (torch.cat(columns) for columns in zip(*parts, strict=True))
     error = (squares / (paths - 1) / paths).sqrt()
     half = float(stats.norm.ppf((1 + confidence) / 2)) * error  # type: ignore[reportUnknownArgumentType]
-    return Estimate(mean=mean, low=mean - half, high=mean + half, standard_error=error)
+    return Expectation(mean=mean, low=mean - half, high=mean + half, standard_error=error)
 
 
 def walk(problem: Problem, x: Tensor, steps: int, generator: torch.Generator) -> Tensor:

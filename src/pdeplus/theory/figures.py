@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from .._checkpoint import write_file
-from ._plain import flags
+from .._lib.files import write_file
+from ._numerics import flags
 from .bounds import (
     difference_bound,
     samples_needed,
@@ -22,9 +22,8 @@ from .bounds import (
     spreading_factor,
 )
 from .checks import CONFIDENCE, Agreement, Order
-from .fitting import Points
 from .smoothness import Smoothness
-from .surfaces import SHOWN, Surface, Surfaces
+from .surfaces import SHOWN, Points, Surface, Surfaces
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, FAINT = "#20262e", "#c9d0d8"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import interpolate
 from torch import Tensor
 
-from .._errors import UserError
+from ..errors import UserError
 
 LEAST_POINTS = 5
 """Along an axis: the width of the difference stencil."""

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ._plain import flags, rows
-from .fitting import LAYERS, flow
-from .surfaces import TIMES, Surface, Surfaces
+from ._numerics import flags, rows
+from .surfaces import LAYERS, TIMES, Surface, Surfaces, flow
 
 SHOWN_CELLS = 72
 """Of the pictures along each side."""

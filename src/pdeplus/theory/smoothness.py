@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._progress import counting_bar
-from .._seeds import generator_for
-from ._plain import rows
+from .._lib.progress import counting_bar
+from .._lib.seeds import generator_for
+from ._numerics import rows
 from .bounds import difference_bound
 from .grid import Grid
 from .problems import Problem, benes
@@ -28,7 +28,6 @@ WALL, LOOKED_AT = 5.0, 1.5
 LEAST_POINTS = 161
 WAVES = 3
 """In a random field."""
-
 Ending = Literal["step", "slope"]
 """Of the terminal value: sign(x), or tanh(2x), which is smooth already."""
 

@@ -25,12 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .._errors import UserError
-from .._threads import one_thread
-from ._fields import drift_at, scale_at, terminal_at
-from ._plain import floats
+from ..errors import UserError
+from ._numerics import floats, one_thread
 from .grid import Grid, Solution
-from .problems import Problem
+from .problems import Problem, drift_at, scale_at, terminal_at
 
 TRANSPORT_LIMIT = 1.5
 """Largest Δt Σ|F|/h of a stable step without diffusion; the von Neumann bound is 1.61."""

@@ -1,0 +1,1 @@
+"""Files, locks, seeds, the registry, progress: what knows nothing of machine learning."""

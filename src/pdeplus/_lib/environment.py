@@ -1,0 +1,67 @@
+"""What a result may depend on besides its config, and the file in a run folder that says so."""
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from .. import __version__
+from .files import write_file
+
+FILE = "environment.json"
+
+
+def environment() -> dict[str, Any]:
+    """What a result may depend on besides its config: versions, hardware, command."""
+    return {
+        "pdeplus": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "devices": torch.cuda.device_count() or "cpu",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
+        "command": " ".join([_program(), *sys.argv[1:]]),
+    }
+
+
+def _program() -> str:
+    name = Path(sys.argv[0]).name
+    return "pdeplus" if name in ("pdeplus", "__main__.py") else f"python {name}".rstrip()
+
+
+def stamp(folder: Path) -> None:
+    """Add this session's environment; warn where it differs so that resume may not be exact."""
+    path = folder / FILE
+    sessions: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else []
+    now = environment()
+    for key in ("torch", "threads", "processes", "devices", "system"):
+        began = sessions[0].get(key, now[key]) if sessions else now[key]
+        if began != now[key]:
+            text = f"this session has {key} {now[key]}, the run began with {began}: bits may differ"
+            warnings.warn(text, stacklevel=2)
+    write_file(path, json.dumps([*sessions, now], indent=1).encode())
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    return None
+
+
+def written_by(folder: Path) -> str:
+    """The version that began a run, as far as its environment.json tells."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads((folder / FILE).read_bytes())[0]["pdeplus"])
+    return "of an unknown version"

@@ -1,0 +1,159 @@
+"""The folder is the registry: a name is a file, imported when it is asked for.
+
+A dotted name (`my_package.my_idea`) loads from the user's own code.
+"""
+
+import importlib
+import inspect
+import os
+import pkgutil
+import sys
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from ..errors import UserError
+
+FAMILIES = {"methods": "Method", "models": "build", "data": "Source", "augment": "Augmentor"}
+"""Each family's folder, and what a file in it provides: a final class of that kind, or that function."""
+Target = Callable[..., Any]
+
+
+def names(family: str) -> list[str]:
+    """All names of a family."""
+    package = importlib.import_module(f"pdeplus.{family}")
+    found = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(name for name in found if not name.startswith("_") and name != "base")
+
+
+def find(family: str, name: str) -> Target:
+    """The class or builder behind a name; an unknown name is answered with the known ones."""
+    if name.startswith(".") or ("." not in name and name not in names(family)):
+        raise unknown(f"{family}: {name!r}", name, names(family))
+    try:
+        if "." in name and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
+    except ModuleNotFoundError as error:
+        raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
+    provided = FAMILIES[family]
+    if provided.islower():
+        target = getattr(module, provided, None)
+    else:
+        base = getattr(importlib.import_module(f"pdeplus.{family}.base"), provided)
+        classes = (c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__)
+        target = next((c for c in classes if issubclass(c, base) and c is not base), None)
+    if target is None:
+        raise UserError(f"{family}: {name!r} has no {provided}")
+    return cast(Target, target)
+
+
+def build(family: str, name: str, options: Mapping[str, Any], **given: Any) -> Any:
+    """Make the named thing from a user's options and from arguments the program itself gives."""
+    target = find(family, name)
+    return target(**check_options(target, options, where=family.rstrip("s"), hidden=given), **given)
+
+
+def check_options(
+    target: Target, options: Mapping[str, Any], *, where: str, hidden: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The options with every key known and every value of the declared type."""
+    known = option_types(target, hidden or {})
+    checked = dict[str, Any]()
+    for key, value in options.items():
+        if key not in known:
+            raise unknown(f"{where}.{key}={value!r}: the key", key, known)
+        default = inspect.signature(target).parameters[key].default
+        checked[key] = check_value(f"{where}.{key}", value, known[key], default)
+    return checked
+
+
+def option_types(target: Target, hidden: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a class or function and their declared types."""
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target)
+    parameters = inspect.signature(target).parameters
+    return {name: hints.get(name, Any) for name in parameters if name not in hidden}
+
+
+def resolved(family: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with every default filled in, as plain values."""
+    target = find(family, name)
+    parameters = inspect.signature(target).parameters
+    defaults = {k: p.default for k, p in parameters.items() if p.default is not inspect.Parameter.empty}
+    values = defaults | check_options(target, options, where=family.rstrip("s"))
+    return {key: plain(value) for key, value in values.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """A value as TOML can hold it; a nested part becomes a table with its name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        table = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        module = type(value).__module__
+        return {"name": module.rpartition(".")[2] if module.startswith("pdeplus.") else module, **table}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in cast(Mapping[str, Any], value).items()}
+    return list(cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
+
+
+def check_value(key: str, value: Any, hint: Any, default: Any = None) -> Any:
+    """`value` as the type `hint` declares, or one line that says what was expected.
+
+    A table for a nested part that has no name is one for the default's part.
+    """
+    family = getattr(hint, "family", None)
+    if family and isinstance(value, str | Mapping):
+        options = {"name": value} if isinstance(value, str) else dict(cast(Mapping[str, Any], value))
+        name = options.pop("name", plain(default)["name"] if is_dataclass(default) else None)
+        if not isinstance(name, str):
+            raise UserError(f"{key}={value!r} needs a name; known: {', '.join(names(family))}")
+        target = find(family, name)
+        return target(**check_options(target, options, where=key))
+    ok, converted = _convert(value, hint)
+    if not ok:
+        raise UserError(f"{key}={value!r} must be {describe(hint)}")
+    return converted
+
+
+def describe(hint: Any) -> str:
+    """A declared type in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(a) for a in arguments)
+    if origin is tuple:
+        return "a list"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
+    return words.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _convert(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Whether `value` fits `hint`, and the value to use: whole numbers pass for floats, lists for tuples."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True, value
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in arguments), value
+    if origin in (Union, types.UnionType):
+        return next((r for r in (_convert(value, a) for a in arguments) if r[0]), (False, value))
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return False, value
+        items = [_convert(item, arguments[0]) for item in cast(list[Any], value)]
+        return all(ok for ok, _ in items), tuple(item for _, item in items)
+    if origin is not None:
+        return isinstance(value, origin), value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return True, float(value)
+    if hint is int and isinstance(value, bool):
+        return False, value
+    return isinstance(value, hint), value
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> UserError:
+    """The answer to an unknown name: the near ones first, then all."""
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return UserError(f"{what} is not known; {hint}known: {', '.join(known)}")

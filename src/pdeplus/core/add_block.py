@@ -1,0 +1,126 @@
+"""The ADD block: σ = g_φ(h), then h + σ · N(0, I); and the layers of g_φ for each shape of features."""
+
+import math
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import UserError
+from ..functional import Prior, diffuse
+from .context import context_of
+
+Block = Literal["paper", "light"]
+
+
+def body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
+    """A body for features of this shape, which the module `name` returns."""
+    if len(shape) == 4:
+        return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
+    if len(shape) in (2, 3):
+        return token_body(shape[-1])
+    raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
+
+
+def paper_body(c: int) -> nn.Sequential:
+    """The paper's g_φ before its head: 36c² + 9c parameters."""
+    return nn.Sequential(
+        nn.Conv2d(c, 2 * c, 3, padding=1),
+        nn.BatchNorm2d(2 * c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(2 * c, c, 3, padding=1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def light_body(c: int) -> nn.Sequential:
+    """A depthwise 3×3 and a pointwise convolution: c² + 15c parameters, a thirtieth of the paper's."""
+    return nn.Sequential(
+        nn.Conv2d(c, c, 3, padding=1, groups=c),
+        nn.BatchNorm2d(c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(c, c, 1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def token_body(c: int) -> nn.Sequential:
+    """The same shape for features in the last dimension: B×C or B×N×C."""
+    return nn.Sequential(
+        nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
+    )
+
+
+Head = Literal["softplus", "relu"]
+"""What makes σ positive."""
+
+
+@final
+class ADDBlock(nn.Module):
+    """g_φ and the diffusion it drives: σ = g_φ(h), then h + σ · N(0, I).
+
+    The identity where no context is open; with the softplus head σ ≥ floor > 0 for every input.
+    """
+
+    follows_diffusion = diffuses = True
+
+    def __init__(
+        self,
+        body: nn.Sequential,
+        *,
+        name: str = "",
+        head: Head | Literal["none"] = "softplus",
+        floor: float = 1e-3,
+        initial_scale: float | None = 0.05,
+        prior: Prior = "gaussian",
+    ) -> None:
+        super().__init__()
+        self.body, self.name, self.head, self.floor = body, name, head, floor
+        self.prior: Prior = prior
+        if initial_scale is not None:
+            self._start_at(initial_scale)
+
+    def scale(self, h: Tensor) -> Tensor:
+        """σ = g_φ(h), of the shape of `h`."""
+        z = self.body(h)
+        if self.head == "none":
+            return z
+        return F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
+
+    def forward(self, h: Tensor) -> Tensor:
+        context = context_of(self)
+        if context is None:
+            return h
+        trace = context.trace
+        trace.names.append(self.name)
+        trace.means.append(h)
+        if not context.active:
+            return h.clone()  # a later in-place layer must not change the trace
+        learnt = h[: context.learn_from]
+        if context.local:
+            with torch.enable_grad():
+                scale = self.scale(learnt.detach())
+        else:
+            scale = self.scale(learnt)
+        trace.scales.append(scale)
+        if len(learnt) < len(h):
+            with torch.no_grad():
+                rest = self.scale(h[len(learnt) :])
+            scale = torch.cat([scale, rest])
+        if not context.passes:
+            return diffuse(h, scale, context.generator, self.prior)
+        noise = torch.cat([one[len(trace.means) - 1] for one in context.passes])
+        if len(h) < len(noise):  # the first block, or one whose features have met none yet
+            h, scale = (torch.cat([t] * len(context.passes)) for t in (h, scale))
+        return torch.addcmul(h, scale, noise)
+
+    def _start_at(self, scale: float) -> None:
+        """Set the last normalisation so that σ is `scale` for every input until the first update."""
+        if not scale > (self.floor if self.head == "softplus" else 0):
+            raise UserError(f"initial_scale={scale} must be above the floor of σ, {self.floor}")
+        norm = self.body[-1]
+        assert isinstance(norm, nn.BatchNorm2d | nn.LayerNorm)
+        nn.init.zeros_(norm.weight)
+        start = math.log(math.expm1(scale - self.floor)) if self.head == "softplus" else scale
+        nn.init.constant_(norm.bias, start)

@@ -1,0 +1,108 @@
+"""The context in which a network diffuses, and the trace of what its ADD blocks saw.
+
+A block does nothing until a `diffusion` context is open for its network in the current thread; the context, not the
+module, holds all state, so that copies, threads, torch.compile and torch.export see plain modules.
+"""
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+
+NO_BLOCKS = "the network has no ADD blocks; make it with pdeplus.add_diffusion"
+
+
+@dataclass
+class Trace:
+    """What the ADD blocks saw, in the order of the forward pass: h_l, and σ_l where diffusion was active."""
+
+    names: list[str] = field(default_factory=list[str])
+    means: list[Tensor] = field(default_factory=list[Tensor])
+    scales: list[Tensor] = field(default_factory=list[Tensor])
+
+
+@dataclass(frozen=True, eq=False)
+class DiffusionContext:
+    """One open `diffusion` context."""
+
+    members: frozenset[nn.Module]
+    active: bool
+    local: bool
+    learn_from: int | None
+    generator: torch.Generator | None
+    trace: Trace
+    passes: Sequence[Sequence[Tensor]] = ()
+    """Each block's noise in each of several passes, which the first block makes of one: see `sample_logits`."""
+
+
+class _Open(threading.local):
+    """The contexts open in this thread, innermost first. (torch.compile traces this; not a ContextVar.)"""
+
+    contexts: tuple[DiffusionContext, ...] = ()
+
+
+_open = _Open()
+
+
+def context_of(module: nn.Module) -> DiffusionContext | None:
+    """The innermost context open in this thread for the network that holds `module`.
+
+    Only modules whose class sets `follows_diffusion` can ask.
+    """
+    for context in _open.contexts:
+        if module in context.members:
+            return context
+    return None
+
+
+@contextmanager
+def diffusion(
+    net: nn.Module,
+    active: bool = True,
+    *,
+    generator: torch.Generator | None = None,
+    local: bool = False,
+    learn_from: int | None = None,
+    passes: Sequence[Sequence[Tensor]] = (),
+) -> Generator[Trace]:
+    """Within this context the forward passes of `net` in this thread are traced, and diffused if `active`.
+
+    Nothing is written into the modules. Contexts of different networks can be open at once.
+
+    Args:
+        net: a network made by `add_diffusion`, or anything that wraps one.
+        active: add noise; if not, the trace holds the plain features and no scales.
+        generator: source of the noise.
+        local: g_φ sees a detached h, so that what flows back through σ reaches φ of that block only;
+            its gradient is kept even under `torch.no_grad`.
+        learn_from: σ has a gradient, and a place in the trace, for so many leading rows only; the others
+            diffuse all the same. None for all.
+        passes: each block's noise in each of several passes; the first block then hands on a batch that holds
+            its output in all of them, one behind the other.
+    """
+    members = frozenset(module for module in net.modules() if getattr(module, "follows_diffusion", False))
+    if not any(getattr(module, "diffuses", False) for module in members):
+        raise UserError(NO_BLOCKS)
+    opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes)
+    before = _open.contexts
+    _open.contexts = (opened, *before)
+    try:
+        yield opened.trace
+    finally:
+        _open.contexts = before
+
+
+@contextmanager
+def no_diffusion(net: nn.Module) -> Generator[None]:
+    """Within this context `net` is plain in this thread, whatever context is open around it."""
+    mine, before = set(net.modules()), _open.contexts
+    _open.contexts = tuple(context for context in before if not context.members & mine)
+    try:
+        yield
+    finally:
+        _open.contexts = before

@@ -1,0 +1,1 @@
+"""Evaluation: models under test, test sets, the loop, records, metrics, summaries, cost."""

@@ -1,0 +1,172 @@
+"""The adversarial suite: an attack at several sizes on the very model that is tested, and whether to believe it."""
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor
+
+from .._lib.files import write_file
+from .._lib.seeds import generator_for
+from ..attacks.gradient_attacks import Attack, attacking, build_attack, resized
+from ..attacks.sanity import IMAGES, Check, Sanity, sanity
+from ..attacks.steps import Norm, in_parts
+from ..errors import UserError
+from .test_sets import TestSet, TestSuite
+from .tested_models import ModelUnderTest
+
+FILE = "sanity.json"
+EPSILONS: dict[Norm, tuple[float, ...]] = {"linf": (1 / 255, 2 / 255, 4 / 255, 8 / 255), "l2": (0.1, 0.25, 0.5, 1.0)}
+"""Sizes of an attack where none are asked for."""
+EOT = 10
+"""Noisy passes whose average is attacked, where none are asked for."""
+ROWS_AT_ONCE = 128
+"""Images × noisy passes in one step: their features are all in memory until its gradient is there."""
+
+
+@final
+@dataclass(frozen=True)
+class Threat:
+    """An attack, its sizes, and how it meets noise."""
+
+    attack: Attack
+    epsilons: tuple[float, ...]
+    eot: int
+    seed: int
+
+    @property
+    def about(self) -> str:
+        """All that changes its images, but the sizes; the same words for models with and without noise."""
+        noise = f"the mean of {self.eot} noisy passes" if self.eot else "the network without its noise"
+        attack = f"{self.attack.name} {self.attack.norm}, {self.attack.effort}, seed {self.seed}"
+        return f"{attack}, following {noise} where the model predicts with noise (EoT {self.eot})"
+
+    def against(self, subject: ModelUnderTest, tests: TestSuite) -> TestSuite:
+        """The clean test set and, for each size, its images changed to mislead the subject.
+
+        A subject without gradients is refused, and one that has noise of its own.
+        """
+        clean = tests.sets[0]
+        x = clean.read().take(torch.arange(1)).floats()
+        self._change(subject, self.epsilons[-1], x, torch.zeros(1, dtype=torch.long), [0])
+        self._check_repeatable(subject, x)
+        sets = [
+            TestSet(self.name(epsilon), 0, clean.read, None, partial(self._change, subject, epsilon), ROWS_AT_ONCE)
+            for epsilon in self.epsilons
+        ]
+        return replace(tests, origin=f"{tests.origin}; {self.about}", sets=(clean, *sets))
+
+    def check(self, subject: ModelUnderTest, tests: TestSuite, folder: Path | None) -> None:
+        """Put the sanity checks on some of the images into the folder, unless it has them; warn of those that fail."""
+        about = {"model": subject.about["model"], "origin": tests.origin}
+        about |= {key: subject.about[key] for key in ("weights", "samples", "average")}
+        known = read_sanity(folder) if folder is not None else []
+        if any(_same(one, about | {"epsilons": [*self.epsilons]}) for one in known):
+            return
+        found = self._sanity(subject, tests)
+        if folder is not None:
+            kept = [one for one in known if not _same(one, about)]
+            new = about | {"epsilons": self.epsilons} | asdict(found)
+            write_file(folder / FILE, json.dumps([*kept, new], indent=1).encode())
+        for check in found.failed:
+            warnings.warn(f"sanity of {self.attack.name}: {check.line}", stacklevel=4)
+
+    def name(self, epsilon: float) -> str:
+        """What records call the attack of that size."""
+        size = f"{255 * epsilon:.6g}/255" if self.attack.norm == "linf" else f"{epsilon:g}"
+        return f"{self.attack.name} {self.attack.norm} {size}"
+
+    def _passes(self, subject: ModelUnderTest) -> int:
+        return self.eot if subject.about["samples"] else 0
+
+    def _check_repeatable(self, subject: ModelUnderTest, x: Tensor) -> None:
+        """Refuse a model with noise of its own: no average over it would be followed, and the record would say so."""
+        with torch.no_grad(), torch.random.fork_rng():
+            first, second = (subject.logits(x.to(subject.device), 0, None) for _ in range(2))
+        if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):
+            way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
+            raise UserError(f"the model says something else of the same images each time; {way_out}")
+
+    def _rows(self, subject: ModelUnderTest) -> int:
+        return max(ROWS_AT_ONCE // max(self._passes(subject), 1), 1)
+
+    def _logits(self, subject: ModelUnderTest, passes: int, stream: torch.Generator) -> Callable[[Tensor], Tensor]:
+        return lambda x: subject.logits(x, passes, stream)
+
+    def _change(
+        self, subject: ModelUnderTest, epsilon: float, x: Tensor, labels: Tensor, places: Sequence[int]
+    ) -> Tensor:
+        """The attack on one batch; its random numbers depend on its first place."""
+        stream = generator_for(self.seed, "attack", self.name(epsilon), places[0], device=subject.device)
+        logits = self._logits(subject, self._passes(subject), stream)
+        x, labels = x.to(subject.device), labels.to(subject.device)
+        with _frozen(subject):
+            return in_parts(resized(self.attack, epsilon), logits, x, labels, stream, self._rows(subject)).cpu()
+
+    def _sanity(self, subject: ModelUnderTest, tests: TestSuite) -> Sanity:
+        every = tests.sets[0].read()
+        n = min(len(every), IMAGES)
+        images = every.take(torch.arange(n) * len(every) // n)
+        stream = generator_for(self.seed, "sanity noise", device=subject.device)
+        passes = self._passes(subject)
+        with _frozen(subject):
+            return sanity(
+                self.attack,
+                self._logits(subject, passes, stream),
+                images.floats().to(subject.device),
+                images.labels.to(subject.device),
+                epsilons=self.epsilons,
+                predict=lambda x: subject.predict(x, generator_for(0, "sanity", device=subject.device)),
+                plain=self._logits(subject, 0, stream) if passes else None,
+                rows=self._rows(subject),
+                seed=self.seed,
+            )
+
+
+def threat_of(
+    suite: str, attack: Attack | str | None, epsilons: Sequence[float] | None, eot: int | None, seed: int
+) -> Threat | None:
+    """The threat that was asked for; None where the suite is another."""
+    if suite != "adversarial":
+        for name, value in (("attack", attack), ("epsilons", epsilons), ("eot", eot)):
+            if value is not None:
+                raise UserError(f"{name}={value!r} is for suite='adversarial'; the suite is {suite!r}")
+        return None
+    chosen = attack if isinstance(attack, Attack) else build_attack("pgd" if attack is None else attack)
+    own = (chosen.epsilon,) if isinstance(attack, Attack) else EPSILONS[chosen.norm]
+    sizes = tuple(sorted(set(own if epsilons is None else epsilons)))
+    if not sizes or not all(0 < size < math.inf for size in sizes):
+        raise UserError(f"epsilons={list(sizes)} must be at least one number above 0, such as 8/255")
+    passes = EOT if eot is None else eot
+    if passes < 0:
+        raise UserError(f"eot={passes} must be 0 (the network without its noise) or more")
+    return Threat(chosen, sizes, passes, seed)
+
+
+def read_sanity(folder: Path) -> list[dict[str, Any]]:
+    """What the folder's file of sanity checks holds; a missing or damaged one holds nothing."""
+    try:
+        return [dict(one) for one in cast(list[Any], json.loads((folder / FILE).read_bytes()))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def sanity_lines(folder: Path, model: str, origin: str, weights: str, samples: int) -> list[str]:
+    """The verdicts on one evaluation, a line each."""
+    wanted = {"model": model, "origin": origin, "weights": weights, "samples": samples}
+    return [Check(**check).line for one in read_sanity(folder) if _same(one, wanted) for check in one["checks"]]
+
+
+def _same(one: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(one.get(key) == value for key, value in wanted.items())
+
+
+def _frozen(subject: ModelUnderTest) -> AbstractContextManager[None]:
+    return nullcontext() if subject.network is None else attacking(subject.network)

@@ -1,0 +1,368 @@
+"""A trained run at work: the plain network it leaves behind, and its answers on pictures."""
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import os
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from .._lib.seeds import generator_for
+from ..core.add_block import ADDBlock
+from ..core.batch_norm import SplitBatchNorm
+from ..core.context import no_diffusion
+from ..core.network import evaluating, logits_of
+from ..core.prediction import averaged, sample_logits
+from ..core.surgery import CHILD, ADDBlocks
+from ..data._pictures import fit_square, picture_files, read_picture
+from ..errors import RunFailed, UserError, check_choice
+from ..methods.base import with_samples
+from ..training.run_folder import Expects, Run, Selection, build_method
+from .onnx_model import OnnxModel, require
+
+BATCH = 64
+"""Pictures per forward pass."""
+
+
+def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
+    """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
+
+    It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one.
+    """
+    return plain(Run.load(path).network(selection)).requires_grad_(False)
+
+
+def plain(net: nn.Module) -> nn.Module:
+    """A copy of `net` in eval mode without ADD blocks, with ordinary BatchNorms in place of split ones.
+
+    Its output equals that of `net` in eval mode with diffusion off bit for bit; `net` is left as it was.
+    """
+    model = copy.deepcopy(net).eval()
+    for module in list(model.modules()):
+        for hooks in (_hooks(module), _pre_hooks(module)):
+            for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "block", None), ADDBlock)]:
+                del hooks[key]
+        if isinstance(getattr(module, CHILD, None), ADDBlocks):
+            delattr(module, CHILD)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, SplitBatchNorm):
+                setattr(module, name, _joined(child))
+    return model
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a run says of one picture."""
+
+    image: str
+    """The picture's path."""
+    label: str
+    """The most probable class."""
+    probability: float
+    """Of that class."""
+    spread: float | None
+    """Standard deviation over the samples of that class's probability; None without samples."""
+    top: tuple[tuple[str, float], ...]
+    """The most probable classes and their probabilities, best first."""
+    samples: int
+    """Noisy passes; 0 is the plain network."""
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+
+def predict_pictures(
+    run: Run,
+    paths: Sequence[str | Path],
+    *,
+    samples: int | None = None,
+    selection: Selection = "validation",
+    top: int = 3,
+    seed: int = 0,
+) -> Iterator[Prediction]:
+    """Predictions for picture files and for all pictures in folders, in their order.
+
+    Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end.
+
+    Args:
+        run: a run with weights.
+        paths: files and folders.
+        samples: noisy passes E; None for the method's own, 0 for the plain network.
+        selection: which epoch's weights.
+        top: how many classes to name.
+        seed: of the noise.
+    """
+    if top < 1:
+        raise UserError(f"top={top} must be at least 1")
+    config, expects = run.config, run.expects
+    method = with_samples(build_method(config), config.method.name, samples, None)
+    passes = int(getattr(method, "samples", 0))
+    _check_shape(run, expects)
+    net, broken = run.network(selection), list[str]()
+    start = 0
+    for names, x in _batches(paths, expects, broken):
+        generator = generator_for(seed, "predict", start)
+        logits = _logits(net, x, passes, generator)
+        mean = averaged(logits, getattr(method, "average", "probabilities"))
+        yield from _predictions(names, mean, logits.softmax(-1) if passes else None, expects.classes, top)
+        start += len(names)
+    if broken:
+        raise UserError("; ".join(broken))
+
+
+def format_predictions(predictions: Sequence[Prediction]) -> str:
+    """Predictions as a table with aligned columns; the spread has a column where there is one."""
+    rows = [["image", "label", "probability", "spread", "next"]]
+    for p in predictions:
+        others = ", ".join(f"{label} {probability:.3f}" for label, probability in p.top[1:])
+        spread = "" if p.spread is None else f"{p.spread:.3f}"
+        rows.append([_printable(p.image), p.label, f"{p.probability:.3f}", spread, others])
+    shown = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    widths = [max(len(row[i]) for row in rows) for i in shown]
+    lines = ["  ".join(row[i].ljust(width) for i, width in zip(shown, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@torch.no_grad()
+def _logits(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator) -> Tensor:
+    """Of every sample, E×B×classes; of the plain network, 1×B×classes."""
+    if samples:
+        return sample_logits(net, x, samples, generator=generator)
+    with evaluating(net), no_diffusion(net):
+        return logits_of(net(x))[None]
+
+
+def _predictions(
+    names: Sequence[str], mean: Tensor, each: Tensor | None, classes: Sequence[str], top: int
+) -> Iterator[Prediction]:
+    best, order = mean.sort(stable=True, dim=-1, descending=True)
+    for i, name in enumerate(names):
+        labels = [classes[int(k)] for k in order[i, :top]]
+        spread = None if each is None else float(each[:, i, order[i, 0]].std(correction=0))
+        yield Prediction(
+            image=name,
+            label=labels[0],
+            probability=float(best[i, 0]),
+            spread=spread,
+            top=tuple(zip(labels, map(float, best[i, :top]), strict=True)),
+            samples=0 if each is None else len(each),
+        )
+
+
+def _batches(paths: Sequence[str | Path], expects: Expects, broken: list[str]) -> Iterator[tuple[list[str], Tensor]]:
+    """Names and images, B×C×S×S in [0, 1]; what cannot be read goes into `broken` in a line each."""
+    names, images = list[str](), list[Tensor]()
+    for path in _files(paths, broken):
+        try:
+            picture = fit_square(read_picture(path), expects.shape[-1])
+        except UserError as error:
+            broken.append(str(error))
+            continue
+        x = torch.from_numpy(picture).permute(2, 0, 1).float().div_(255)
+        names.append(str(path))
+        images.append(x.mean(0, keepdim=True) if expects.shape[0] == 1 else x)
+        if len(names) == BATCH:
+            yield names, torch.stack(images)
+            names, images = list[str](), list[Tensor]()
+    if names:
+        yield names, torch.stack(images)
+
+
+def _files(paths: Sequence[str | Path], broken: list[str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if not path.is_dir():
+            yield path
+            continue
+        try:
+            found = picture_files(path)
+        except OSError as error:
+            broken.append(f"{error.filename or path}: {error.strerror}")
+            continue
+        if not found:
+            broken.append(f"{path} holds no pictures")
+        yield from found
+
+
+def _check_shape(run: Run, expects: Expects) -> None:
+    channels, height, width = expects.shape
+    if channels not in (1, 3) or height != width:
+        wanted = "×".join(map(str, expects.shape))
+        raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
+
+
+def _joined(split: SplitBatchNorm) -> nn.BatchNorm2d:
+    """The BatchNorm that computes what `split` does in plain passes."""
+    norm = nn.BatchNorm2d(len(split.running_mean), split.eps, split.momentum, affine=False).train(split.training)
+    norm.weight, norm.bias, norm.affine = split.weight, split.bias, any(True for _ in split.parameters())
+    norm.running_mean, norm.running_var = split.running_mean, split.running_var
+    _hooks(norm).update(_hooks(split))
+    return norm
+
+
+def _hooks(module: nn.Module) -> dict[int, Any]:
+    return module._forward_hooks  # type: ignore[reportPrivateUsage]
+
+
+def _pre_hooks(module: nn.Module) -> dict[int, Any]:
+    return module._forward_pre_hooks  # type: ignore[reportPrivateUsage]
+
+
+def _printable(path: str) -> str:
+    """A path whose bytes are no text is shown with marks in their place."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+Format = Literal["onnx", "torch"]
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+TOLERANCE = 1e-4
+"""Largest difference of a logit between file and network."""
+BATCH_SIZES = (1, 2, 5)
+"""At which the two are compared."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A file that holds a network, and how far its logits are from the network's."""
+
+    path: Path
+    bytes: int
+    difference: float
+    weights: str
+    """Whose: the epoch and how it was selected."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, BATCH_SIZES))
+        agreement = f"logits within {self.difference:.1e} of torch's at batches of {sizes}"
+        return f"{self.path}: {self.bytes / 1e6:.2f} MB, weights of {self.weights}, {agreement}"
+
+
+def export(
+    run: Run,
+    format: Format,
+    out: str | Path | None = None,
+    *,
+    selection: Selection = "validation",
+    force: bool = False,
+) -> Exported:
+    """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
+
+    The file takes float images in [0, 1], B×C×H×W with any B, and gives logits. One that disagrees with the network is
+    not left behind, and an existing file stays as it was unless `force` is true.
+    """
+    check_choice("format", format, Format)
+    path = Path(out) if out is not None else run.path / f"model{SUFFIX[format]}"
+    _check_place(path, force)
+    if format == "onnx":
+        require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx")
+    model, expects = load_model(run.path, selection), run.expects
+    weights = f"epoch {run.weights(selection)[0]} ({selection})"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+            made = Path(folder) / f"model{SUFFIX[format]}"
+            gap = _write_and_compare(model, expects, format, made)
+            if not gap <= TOLERANCE:
+                raise RunFailed(f"{path} was not written: its logits are {gap:.1e} from torch's, above {TOLERANCE:g}")
+            made.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    return Exported(path=path, bytes=path.stat().st_size, difference=gap, weights=weights)
+
+
+@torch.no_grad()
+def difference(model: nn.Module, exported: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> float:
+    """The largest difference of a logit on seeded random images, at every size in BATCH_SIZES."""
+    gaps = list[Tensor]()
+    for size in BATCH_SIZES:
+        x = torch.rand(size, *shape, generator=generator_for(0, "export", size))
+        gaps.append((model(x) - exported(x)).abs().max())
+    return float(torch.stack(gaps).max())
+
+
+def _write_and_compare(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
+    try:
+        with _quiet():
+            if format == "onnx":
+                _write_onnx(model, expects, path)
+                return difference(model, OnnxModel(path), expects.shape)
+            _write_torch(model, expects, path)
+            return difference(model, torch.export.load(path).module(), expects.shape)
+    except OSError:
+        raise
+    except Exception as error:  # a network of the user's own may hold anything
+        reason = textwrap.shorten(str(error), 300, placeholder=" …") or type(error).__name__
+        raise RunFailed(f"the network cannot be exported as {format}: {reason}") from error
+
+
+def _check_place(path: Path, force: bool) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give --out a file's name")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already; overwrite it with --force, or choose another --out")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
+
+
+def _write_torch(model: nn.Module, expects: Expects, path: Path) -> None:
+    program = torch.export.export(model, (_example(expects),), dynamic_shapes=_any_batch())
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names files of this machine
+    torch.export.save(program, path, extra_files=dict[str, Any](_about(expects)))
+
+
+def _write_onnx(model: nn.Module, expects: Expects, path: Path) -> None:
+    program: Any = torch.onnx.export(
+        model,
+        (_example(expects),),
+        dynamo=True,
+        dynamic_shapes=_any_batch(),
+        input_names=["images"],
+        output_names=["logits"],
+        verbose=False,
+    )
+    for node in program.model.graph:
+        node.metadata_props.clear()  # it names files of this machine
+    program.model.metadata_props.update(_about(expects))
+    program.save(path, external_data=False)
+
+
+def _about(expects: Expects) -> dict[str, str]:
+    """What the file says of itself."""
+    channels, height, width = expects.shape
+    classes = json.dumps(expects.classes)
+    return {"classes": classes, "input": f"float B×{channels}×{height}×{width} in [0, 1]"}
+
+
+def _example(expects: Expects) -> Tensor:
+    """Two images: from a batch of one the exporter would conclude that it is always one."""
+    return torch.zeros(2, *expects.shape)
+
+
+def _any_batch() -> tuple[dict[int, Any]]:
+    return ({0: torch.export.Dim("batch")},)
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """The exporters' remarks, meant for their developers, are not shown."""
+    silence, before = io.StringIO(), logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)

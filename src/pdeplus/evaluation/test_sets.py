@@ -1,0 +1,308 @@
+"""Data to test on, as a user says it: a name, a Source, or images and labels in hand."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._lib.registry import build
+from .._lib.seeds import generator_for
+from ..corruptions._frost import frost_digest
+from ..corruptions.base import SEVERITIES, apply_planes, fitting_constants
+from ..corruptions.suite import CORRUPTIONS, SUITE, find
+from ..data._corrupted import read_corrupted, read_manifest
+from ..data.base import Images, Source, index_batches
+from ..data.image_folder import ImageFolder
+from ..errors import UserError, check_choice
+from .records import CLEAN, Suite
+
+
+def as_source(data: object) -> tuple[Source, str]:
+    """A data set and its name: of a Source, a registered name, or a pair of images and labels."""
+    if isinstance(data, Source):
+        return data, name_of(data)
+    if isinstance(data, str):
+        return build("data", data, {}), data
+    if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
+        return UserImages(*cast(tuple[Any, Any], data)), "given images"
+    raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
+
+
+def name_of(data: Source) -> str:
+    """As the registry has it; a folder of pictures has its own name."""
+    if isinstance(data, ImageFolder):
+        return Path(data.root).resolve().name
+    return type(data).__module__.rpartition(".")[2]
+
+
+@final
+class UserImages(Source):
+    """Test images a user hands over: bytes N×H×W×C or N×C×H×W, or floats N×C×H×W in [0, 1]."""
+
+    def __init__(self, images: Any, labels: Any) -> None:
+        pixels, targets = _bytes(images), _tensor(labels).long()
+        if targets.ndim != 1 or len(targets) != len(pixels) or not len(targets):
+            shown = "×".join(map(str, targets.shape)) or "none"
+            raise UserError(f"{len(pixels)} images need as many labels in one row, not {shown}")
+        if int(targets.min()) < 0:
+            raise UserError(f"labels start at 0; the least is {int(targets.min())}")
+        self.images = Images(pixels, targets)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(i) for i in range(int(self.images.labels.max()) + 1))
+
+    @property
+    def transform(self) -> Any:
+        raise UserError("given images are for testing")
+
+    def train(self) -> Images:
+        raise UserError("given images are for testing")
+
+    def test(self) -> dict[str, Images]:
+        return {CLEAN: self.images}
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach().cpu()
+    array = np.ascontiguousarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _bytes(images: Any) -> Tensor:
+    pixels = _tensor(images)
+    if pixels.ndim == 4 and not pixels.numel():
+        raise UserError("there are no images to test on")
+    if pixels.ndim != 4:
+        raise UserError(f"images must have four dimensions, N×C×H×W or N×H×W×C, not {pixels.ndim}")
+    if pixels.is_floating_point():
+        low, high = float(pixels.min()), float(pixels.max())
+        if not (low >= 0 and high <= 1):
+            way_out = "give them in [0, 1] or as bytes, and put any normalisation into the model"
+            raise UserError(f"images run from {low:.3g} to {high:.3g}; {way_out}")
+        pixels = pixels.float().mul(255).round().to(torch.uint8)
+    elif pixels.dtype != torch.uint8:
+        raise UserError(f"images must be bytes or floats in [0, 1], not {str(pixels.dtype).removeprefix('torch.')}")
+    if pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    return pixels.contiguous()
+
+
+TestKey = tuple[str, int]
+"""Corruption and severity."""
+FILES_READ = 500
+"""Picture files whose contents tell a test set from another."""
+Wanted = Literal["clean", "corruptions", "all_corruptions", "domains", "adversarial"]
+"""The clean test set; with the fifteen corruptions; with all nineteen; with the data set's others; attacked."""
+
+
+@final
+@dataclass(frozen=True)
+class TestSet:
+    """Labelled images under one corruption (or of one domain)."""
+
+    __test__ = False  # not one of pytest's
+
+    corruption: str
+    severity: int
+    read: Callable[[], Images]
+    """Gives the images; what is made of them comes batch by batch."""
+    change: Callable[[Tensor, Sequence[int]], Tensor] | None = None
+    """Makes uint8 N×C×H×W of the images at the given places what is to be tested."""
+    attack: Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None = None
+    """Makes floats of the float images N×C×H×W with those labels at the given places; never rounded to bytes."""
+    at_once: int | None = None
+    """Always so many images in a batch, where what is made of them depends on that."""
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The test images as floats in [0, 1] and their labels, in their order, at most `size` at a time."""
+        images = self.read()
+        parts = index_batches(torch.arange(len(images)), self.at_once or size)
+        for part, batch in zip(parts, images.batches(parts), strict=True):
+            places = cast(list[int], part.tolist())
+            made = batch if self.change is None else Images(self.change(batch.images, places), batch.labels)
+            x = made.floats()
+            yield x if self.attack is None else self.attack(x, batch.labels, places), batch.labels
+
+
+@final
+@dataclass(frozen=True)
+class TestSuite:
+    """Test sets that are evaluated together; the clean one comes first."""
+
+    __test__ = False
+
+    name: Suite
+    data: str
+    origin: str
+    """Where the images come from, in words; equal words mean equal images."""
+    classes: tuple[str, ...]
+    """The names of the labels."""
+    open_classes: bool
+    """There may be more classes than the labels tell."""
+    sets: tuple[TestSet, ...]
+
+
+def build_suite(
+    data: Source,
+    label: str,
+    suite: Wanted,
+    *,
+    files: str | Path | None = None,
+    severities: Sequence[int] = SEVERITIES,
+    limit: int = 0,
+    seed: int = 0,
+) -> TestSuite:
+    """The test sets of a data set.
+
+    Args:
+        data: whose test images.
+        label: the data set's name in records.
+        suite: which test sets.
+        files: a folder of published or regenerated corrupted images, such as CIFAR-10-C, to read instead.
+        severities: of the corruptions.
+        limit: at most so many images of each test set, the same of all; 0 for all.
+        seed: of the corruptions.
+    """
+    check_choice("suite", suite, Wanted)
+    if not severities or any(severity not in SEVERITIES for severity in severities):
+        raise UserError(f"severities={list(severities)} must be some of 1, 2, 3, 4, 5")
+    if files is not None and "corruptions" not in suite:
+        raise UserError(f"files={str(files)!r} is for corruptions; the suite is {suite!r}")
+    tests = data.test()
+    first = partial(tests.__getitem__, next(iter(tests)))
+    clean = TestSet(CLEAN, 0, _limited(first, limit))
+    if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
+        name, sets, origin = suite, list[TestSet](), f"test images of {label}"
+    elif suite == "domains":
+        name, (sets, origin) = "domains", _domains(tests, label, limit)
+    else:
+        names = CORRUPTIONS if suite == "corruptions" else tuple(SUITE)
+        wanted = [(name, severity) for name in names for severity in severities]
+        if files is not None:
+            sets, origin = _from_files(data, Path(files), wanted, clean, limit)
+        elif any("{}/{}".format(*cell) in tests for cell in wanted):
+            sets, origin = _published(tests, wanted, label, limit), f"published files of {label}"
+        else:
+            sets, origin = _made(clean, chosen_places(len(first()), limit), wanted, label, seed)
+        name = "corruptions"
+    shape = "×".join(map(str, clean.read().take(torch.arange(1)).images.shape[1:]))
+    some = f", {limit} of each" if limit else ""
+    fixed = [test for test in (clean, *sets[:1]) if test.change is None]
+    mark = digest([test.read() for test in fixed])
+    where = f"{origin}{_options(data)}, {shape}{some}, #{mark}"
+    return TestSuite(name, label, where, data.classes, isinstance(data, UserImages), (clean, *sets))
+
+
+def digest(sets: Sequence[Images]) -> str:
+    """Tells test images apart: by pixels and labels, or by picture files' names, sizes and, of many, some contents."""
+    found = hashlib.sha256()
+    for images in sets:
+        found.update(images.labels.numpy().tobytes())
+        if isinstance(images.stored, Tensor):
+            found.update(images.stored.contiguous().numpy().tobytes())
+        else:
+            paths = [images.stored.paths[int(i)] for i in images.stored.chosen]
+            found.update("\n".join(f"{Path(path).name} {os.path.getsize(path)}" for path in paths).encode())
+            for path in paths[:: len(paths) // FILES_READ + 1]:
+                found.update(Path(path).read_bytes())
+    return found.hexdigest()[:6]
+
+
+def _limited(read: Callable[[], Images], limit: int) -> Callable[[], Images]:
+    """The same images in every test set of that length, drawn once and for all."""
+    if limit < 0:
+        raise UserError(f"limit={limit} must be 0 (all images) or more")
+
+    def read_some() -> Images:
+        images = read()
+        return images.take(chosen_places(len(images), limit)) if 0 < limit < len(images) else images
+
+    return read_some
+
+
+def chosen_places(n: int, limit: int) -> Tensor:
+    """The places of at most `limit` of `n` images; 0 for all."""
+    if not 0 < limit < n:
+        return torch.arange(n)
+    return torch.randperm(n, generator=generator_for(0, "limit", n))[:limit].sort().values
+
+
+def _options(data: Source) -> str:
+    """Options of a data set, beside the defaults, on which its test images may depend."""
+    if not is_dataclass(data):
+        return ""
+    given = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in _HARMLESS}
+    usual = {field.name: field.default for field in fields(data)}
+    return "".join(f", data.{name}={value}" for name, value in given.items() if value != usual[name])
+
+
+_HARMLESS = ("root", "size", "channels", "train_images", "flip", "memory_gb", "guidance_domain")
+"""Options that change no test image, or are told otherwise: the shape is in the origin."""
+
+
+def _domains(tests: Mapping[str, Images], label: str, limit: int) -> tuple[list[TestSet], str]:
+    first, *others = tests
+    if not others:
+        raise UserError(f"{label} has one test set, {first!r}; domains need several, as pacs and synthetic have")
+    sets = [TestSet(name, 0, _limited(partial(tests.__getitem__, name), limit)) for name in others]
+    return sets, f"{label}, learnt from {first}"
+
+
+def _published(tests: Mapping[str, Images], wanted: Sequence[TestKey], label: str, limit: int) -> list[TestSet]:
+    _check_none_missing(label, wanted, [cell for cell in wanted if "{}/{}".format(*cell) not in tests])
+    readers = {cell: partial(tests.__getitem__, "{}/{}".format(*cell)) for cell in wanted}
+    return [TestSet(*cell, _limited(read, limit)) for cell, read in readers.items()]
+
+
+def _from_files(
+    data: Source, folder: Path, wanted: Sequence[TestKey], clean: TestSet, limit: int
+) -> tuple[list[TestSet], str]:
+    size, names = clean.read().take(torch.arange(1)).images.shape[-1], data.class_folders
+
+    def read(name: str, severity: int) -> Images:
+        return read_corrupted(folder, name, severity, classes=names, size=size)
+
+    read(*wanted[0])  # a wrong folder is answered now, as is one that lacks something
+    there = {(n, s): (folder / f"{n}.npy").is_file() or (folder / n / str(s)).is_dir() for n, s in wanted}
+    _check_none_missing(str(folder), wanted, [cell for cell, found in there.items() if not found])
+    made = read_manifest(folder)
+    seed = f" (made with seed {made['seed']})" if made and "seed" in made else ""
+    sets = [TestSet(*cell, _limited(partial(read, *cell), limit)) for cell in wanted]
+    return sets, f"files of {folder.resolve().name}{seed}"
+
+
+def _check_none_missing(where: str, wanted: Sequence[TestKey], missing: Sequence[TestKey]) -> None:
+    if missing:
+        some = "{} {}".format(*missing[0])
+        raise UserError(f"{where} lacks {len(missing)} of {len(wanted)} test sets, {some} for one")
+
+
+def _made(
+    clean: TestSet, chosen: Tensor, wanted: Sequence[TestKey], label: str, seed: int
+) -> tuple[list[TestSet], str]:
+    """The chosen images corrupted as they would be among all others, whose places decide what is drawn."""
+    height, width = clean.read().take(torch.arange(1)).images.shape[2:]
+    ice = "made ice" if frost_digest() == "made" else "the benchmark's ice"
+    about = f"scale {fitting_constants(height, width)}, seed {seed}, {ice}"
+
+    def change(pixels: Tensor, places: Sequence[int], name: str, severity: int) -> Tensor:
+        return _quietly(pixels, cast(list[int], chosen[list(places)].tolist()), name=name, severity=severity, seed=seed)
+
+    sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
+    return sets, f"test images of {label}, corrupted by pdeplus ({about})"
+
+
+def _quietly(pixels: Tensor, places: Sequence[int], *, name: str, severity: int, seed: int) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of made ice: the suite's origin says it
+        return apply_planes(find(name), pixels, places, severity, seed)

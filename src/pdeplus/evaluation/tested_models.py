@@ -1,0 +1,334 @@
+"""A copy of a network that predicts faster: BatchNorm folded into convolutions, channels-last memory."""
+
+import copy
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node, Tracer
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from .._lib.files import read_weights
+from .._lib.seeds import generator_for
+from ..attacks.gradient_attacks import expected_logits
+from ..core.add_block import ADDBlock
+from ..core.context import diffusion
+from ..core.network import compile_network, evaluating, logits_of, memory_layout
+from ..core.prediction import Average, predict
+from ..data.base import Images, split
+from ..errors import UserError, check_choice
+from ..methods.base import overlaps_of, with_samples
+from ..training.config import config_hash
+from ..training.run_folder import Run, build_method, build_source
+from .cost import parameters_used, prediction_flops, training_flops
+from .onnx_model import OnnxModel
+
+TOLERANCE = 1e-4
+"""Of logits, relative to the largest: a copy that differs by more is not used."""
+
+
+@torch.no_grad()
+def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.Module:
+    """A copy in eval mode with the same predictions up to rounding; ADD blocks still work.
+
+    What cannot be followed or does not come out equal on `example` (float B×C×H×W) is left as it was.
+    """
+    try:
+        kept = copy.deepcopy(net).eval()
+    except Exception:  # a user's network may hold what cannot be copied
+        if compile:
+            warnings.warn("torch.compile is left out: the network cannot be copied", stacklevel=2)
+        return _InEvalMode(net)
+    fast = _folded_copy(kept, example)
+    if compile:
+        compile_network(fast)
+    return fast
+
+
+def _folded_copy(kept: nn.Module, example: Tensor) -> nn.Module:
+    """Folded and in channels-last memory, or `kept` itself."""
+    folded = copy.deepcopy(kept)
+    blocks = [module for module in folded.modules() if isinstance(module, ADDBlock)]
+    try:
+        for part in (folded, *(block.body for block in blocks)):
+            fold_batch_norm(part)
+        folded.to(memory_format=memory_layout(folded, True, example.device))  # type: ignore[reportCallIssue]
+        if _agree(kept, folded, example):
+            return folded
+    except Exception:  # a user's network may refuse to be traced, or to be run on memory laid out otherwise
+        pass
+    return kept
+
+
+@final
+class _InEvalMode(nn.Module):
+    """Calls a network in eval mode and leaves it in the mode it was in."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Any:
+        with evaluating(self.net):
+            return self.net(x)
+
+
+def fold_batch_norm(net: nn.Module) -> None:
+    """Put each BatchNorm that alone follows a convolution into that convolution's weights, in place, in eval mode."""
+    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
+    called = [node for node in Tracer().trace(net).nodes if node.op == "call_module"]
+    times = {str(node.target): sum(other.target == node.target for other in called) for node in called}
+    for node in called:
+        source = node.args[0] if len(node.args) == 1 else None
+        if not isinstance(source, Node) or source.op != "call_module" or len(source.users) != 1:
+            continue
+        conv, norm = modules[str(source.target)], modules[str(node.target)]
+        if times[str(source.target)] == times[str(node.target)] == 1 and _can_fold(conv, norm):
+            net.set_submodule(str(source.target), fuse_conv_bn_eval(conv, norm))  # type: ignore[reportArgumentType]
+            net.set_submodule(str(node.target), nn.Identity())
+
+
+def _can_fold(conv: nn.Module, norm: nn.Module) -> bool:
+    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+        return False
+    hooks = ("_forward_hooks", "_forward_pre_hooks")  # an ADD block may hang there
+    return not any(getattr(module, kind) for module in (conv, norm) for kind in hooks)
+
+
+def _agree(a: nn.Module, b: nn.Module, x: Tensor) -> bool:
+    """Whether two networks give the same logits and, where they have ADD blocks, the same features there and σ."""
+    results = [_results(net, x) for net in (a, b)]
+    pairs = zip(*results, strict=True)
+    return all(bool((q - p).abs().max() <= TOLERANCE * p.abs().max().clamp(min=1)) for p, q in pairs)
+
+
+def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
+    blocks = {module.name: module for module in net.modules() if isinstance(module, ADDBlock)}
+    if not blocks:
+        return [logits_of(net(x)).float()]
+    with diffusion(net, active=False) as trace:
+        logits = logits_of(net(x)).float()
+    scales = [blocks[name].scale(h).float() for name, h in zip(trace.names, trace.means, strict=True)]
+    return [logits, *(h.float() for h in trace.means), *scales]
+
+
+Outputs = Literal["logits", "probabilities"]
+Predict = Callable[[Tensor, torch.Generator | None], Tensor]
+Attacked = Callable[[Tensor, int, torch.Generator | None], Tensor]
+"""From float images to logits over so many noisy passes, 0 for none."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelUnderTest:
+    """A model ready to be tested."""
+
+    predict: Predict
+    """Class probabilities of float images in [0, 1]."""
+    device: torch.device
+    about: Mapping[str, Any]
+    """What its records say of it."""
+    logits: Attacked
+    """What an attack follows uphill: differentiable wherever the model is."""
+    network: nn.Module | None = None
+    """What computes them, where that is known: to be frozen meanwhile."""
+    cost: Callable[[], Mapping[str, Any]]
+    """What its records say of its cost, counted when it is asked for."""
+    classes: tuple[str, ...] | None
+    """What it tells apart, where that is known."""
+    validation: Callable[[], Images] | None = None
+    """Clean images it has not learnt from, to fit a temperature on."""
+
+
+def tested_run(
+    run: Run,
+    *,
+    selection: str,
+    weights: Path,
+    epoch: int | None,
+    samples: int | None,
+    average: Average | None,
+    name: str | None,
+    compile: bool,
+) -> ModelUnderTest:
+    """A run with some of its weights, predicting as its method does."""
+    config, expects = run.config, run.expects
+    method = with_samples(build_method(config), config.method.name, samples, average)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    net = run.load_weights(weights).to(device)
+    example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
+    fast = fast_copy(net, example, compile=compile)
+    metrics, source = run.metrics, build_source(config)
+    passes = int(getattr(method, "samples", 0))
+    claimed = overlaps_of(method, source.transform)
+    about = {
+        "model": name or getattr(method, "label", config.method.name),
+        "seed": config.seed,
+        "config": config_hash(config),
+        "weights": hash_of(read_weights(weights)),
+        "selection": selection,
+        "epoch": epoch,
+        "samples": passes,
+        "average": getattr(method, "average", "probabilities"),
+        "overlaps": tuple(sorted({name for names in claimed.values() for name in names})),
+        "train_seconds": sum(record["seconds"] for record in metrics),
+    }
+
+    def cost() -> dict[str, Any]:
+        images = sum(record.get("images_per_second", math.nan) * record["seconds"] for record in metrics)
+        stream = generator_for(0, "cost", device=device)
+        return {
+            "parameters": parameters_used(net, passes),
+            "flops": prediction_flops(lambda x: method.predict(net, x, stream), example[:1]),
+            "train_flops": None if math.isnan(images) else training_flops(config, method, expects, round(images)),
+        }
+
+    def held_out() -> Images:
+        train = config.train
+        return split(source, validation=train.validation, limit=train.limit, seed=config.seed).validation
+
+    def run_predict(x: Tensor, generator: torch.Generator | None) -> Tensor:
+        return method.predict(fast, x, generator)
+
+    return ModelUnderTest(
+        predict=run_predict,
+        device=device,
+        about=about,
+        logits=_logits_over_passes(fast, cast(Average, about["average"])),
+        network=fast,
+        cost=cost,
+        classes=expects.classes,
+        validation=held_out,
+    )
+
+
+def tested_model(
+    model: object,
+    *,
+    samples: int | None,
+    average: Average | None,
+    name: str | None,
+    compile: bool,
+    outputs: Outputs,
+    example: Tensor,
+) -> ModelUnderTest:
+    """A module, an ONNX file or any other function from float images in [0, 1] to logits (or probabilities)."""
+    check_choice("outputs", outputs, Outputs)
+    check_choice("average", average or "probabilities", Average)
+    if isinstance(model, str | Path):
+        if Path(model).suffix != ".onnx":
+            raise UserError(f"{model} is neither a run folder nor an .onnx file")
+        weights = hashlib.sha256(Path(model).read_bytes()).hexdigest()[:12] if Path(model).is_file() else ""
+        model, name = OnnxModel(model), name or Path(model).stem
+    elif isinstance(model, nn.Module):
+        weights = hash_of(model.state_dict())
+    elif callable(model):
+        weights = "function"
+    else:
+        raise UserError(f"a {type(model).__name__} cannot be evaluated: give a run, a torch module or a function")
+    passes = samples or 0
+    noisy = isinstance(model, nn.Module) and any(isinstance(module, ADDBlock) for module in model.modules())
+    if passes and not noisy:
+        raise UserError(f"samples={passes}: the model has no ADD blocks and no noise to sample; leave it out or take 0")
+    if passes and outputs == "probabilities":
+        raise UserError(f"samples={passes} needs a model that returns logits, not outputs='probabilities'")
+    about = {
+        "model": name or getattr(model, "__name__", type(model).__name__),
+        "seed": 0,
+        "selection": "given",
+        "samples": passes,
+        "average": average or "probabilities",
+    }
+    if not isinstance(model, nn.Module):
+        if compile:
+            warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
+        return _tested_function(cast(Callable[[Tensor], Any], model), about, weights, outputs, example)
+    module, first = model, next(iter(model.parameters()), None)
+    device = first.device if first is not None else torch.device("cpu")
+    fast = fast_copy(module, example.to(device), compile=compile)
+    run = _with_noise(fast, passes, average or "probabilities") if passes else _as_predict(fast, outputs)
+
+    def cost() -> dict[str, Any]:
+        stream = generator_for(0, "cost", device=device)
+        flops = prediction_flops(lambda x: run(x, stream), example[:1].to(device))
+        return {"parameters": parameters_used(module, passes), "flops": flops}
+
+    return ModelUnderTest(
+        predict=run,
+        device=device,
+        about=about | _fingerprint(weights, run, example.to(device)),
+        logits=_logits_over_passes(fast, average or "probabilities") if passes else _as_logits(fast, outputs),
+        network=fast,
+        cost=cost,
+        classes=None,
+    )
+
+
+def _tested_function(
+    function: Callable[[Tensor], Any], about: Mapping[str, Any], weights: str, outputs: Outputs, example: Tensor
+) -> ModelUnderTest:
+    run = _as_predict(function, outputs)
+    return ModelUnderTest(
+        predict=run,
+        device=torch.device("cpu"),
+        about={**about, **_fingerprint(weights, run, example)},
+        logits=_as_logits(function, outputs),
+        cost=dict[str, Any],
+        classes=getattr(function, "classes", None),
+    )
+
+
+def hash_of(weights: Mapping[str, Tensor]) -> str:
+    """Tells weights apart."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+@torch.inference_mode()
+def _fingerprint(weights: str, run: Predict, example: Tensor) -> dict[str, str]:
+    """Tells models apart by their weights and by what they say of an example, which code decides as well."""
+    said = run(example, generator_for(0, "fingerprint", device=example.device)).double().cpu()
+    text = weights + ",".join(f"{float(p):.4f}" for p in said.flatten())
+    mark = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {"config": mark, "weights": mark}
+
+
+def _with_noise(net: nn.Module, samples: int, average: Average) -> Predict:
+    return lambda x, generator: predict(net, x, samples, generator=generator, average=average)
+
+
+def _logits_over_passes(net: nn.Module, average: Average) -> Attacked:
+    return lambda x, passes, generator: expected_logits(net, x, passes, generator=generator, average=average)
+
+
+def _as_logits(model: Callable[[Tensor], Any], outputs: Outputs) -> Attacked:
+    def logits(x: Tensor, passes: int, generator: torch.Generator | None) -> Tensor:
+        made = logits_of(model(x)).float()
+        return made if outputs == "logits" else made.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    return logits
+
+
+def _as_predict(model: Callable[[Tensor], Any], outputs: Outputs) -> Predict:
+    def run(x: Tensor, generator: torch.Generator | None) -> Tensor:
+        made = logits_of(model(x)).float()
+        if made.ndim != 2 or len(made) != len(x):
+            shape = "×".join(map(str, made.shape))
+            raise UserError(f"the model returns {shape} for {len(x)} images; {len(x)}×classes is needed")
+        alike = bool((made >= 0).all()) and bool(((made.sum(-1) - 1).abs() < 1e-3).all())
+        if outputs == "logits" and alike:
+            raise UserError("the model returns probabilities: its rows sum to 1; say outputs='probabilities'")
+        if outputs == "probabilities" and not alike:
+            raise UserError("outputs='probabilities', but the model's rows do not sum to 1; say outputs='logits'")
+        return made.softmax(-1) if outputs == "logits" else made
+
+    return run

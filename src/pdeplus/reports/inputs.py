@@ -1,0 +1,255 @@
+"""What a report is made from: records, and what run folders tell besides them."""
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast, final
+
+from ..errors import UserError
+from ..evaluation.metrics import Difference, Estimate
+from ..evaluation.records import Record, identity, read_records
+from ..evaluation.summary import Series, accuracies_by_test, attack_size, compare, find_baseline, scores, series_of
+from ..training.run_folder import Run
+from ..training.session import Metrics
+from .tables import MISSING, percent
+
+Item = Record | Run | str | Path
+RECORDS = "records.jsonl"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A test image, what it shows and what the network took it for."""
+
+    corruption: str
+    severity: int
+    index: int
+    label: str
+    prediction: str
+    confidence: float
+    png: str
+    """Base64."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """What a run folder tells."""
+
+    name: str
+    label: str
+    """What its records call the model."""
+    seed: int
+    metrics: tuple[Metrics, ...]
+    sessions: tuple[dict[str, Any], ...]
+    samples: tuple[Sample, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Material:
+    """All that a report shows; each measurement once."""
+
+    records: tuple[Record, ...]
+    folders: tuple[Folder, ...]
+
+
+def gather(given: Item | Iterable[Item]) -> Material:
+    """Read what was given: records, runs, run folders, files of records, mixed freely.
+
+    Of two records about the same thing the later counts. A run that was not evaluated yet is refused.
+    """
+    items = [given] if isinstance(given, Record | Run | str | Path) else list(given)
+    wrong = next((item for item in items if not isinstance(item, Record | Run | str | Path)), None)  # type: ignore[reportUnnecessaryIsInstance]
+    if wrong is not None:
+        raise UserError(f"a {type(wrong).__name__} cannot be reported; give records, runs or their folders")
+    records, folders = list[Record](), dict[Path, Folder]()
+    for item in items:
+        if isinstance(item, Record):
+            records.append(item)
+            continue
+        path = item.path if isinstance(item, Run) else Path(item)
+        found = _records_of(path)
+        records += found
+        if (path / "config.toml").is_file():
+            folders[path.resolve()] = _read_folder(path, found)
+    if not records:
+        raise UserError("there is no record to report: pdeplus evaluate RUN writes them")
+    return Material(tuple({identity(r): r for r in records}.values()), tuple(folders.values()))
+
+
+def _records_of(path: Path) -> list[Record]:
+    if path.is_file() and path.suffix != ".jsonl":
+        raise UserError(f"{path} is no file of records, whose name ends with .jsonl; give one, or a run folder")
+    if path.is_file():
+        return read_records(path)
+    if not path.is_dir():
+        raise UserError(f"{path} does not exist; give a run folder or a file of records")
+    if not (path / RECORDS).is_file():
+        Run.load(path)
+        raise UserError(f"{path} has no records yet: pdeplus evaluate {path}")
+    found = read_records(path / RECORDS)
+    if not found:
+        raise UserError(f"{path} has no records yet: pdeplus evaluate {path}")
+    return found
+
+
+def _read_folder(path: Path, records: list[Record]) -> Folder:
+    sessions = _read_json(path / "environment.json", list[dict[str, Any]]())
+    if not isinstance(sessions, list) or not all(isinstance(one, dict) for one in cast(list[Any], sessions)):
+        raise UserError(f"{path / 'environment.json'} holds no list of sessions; put it back from a copy or delete it")
+    return Folder(
+        name=path.resolve().name,
+        label=records[0].model,
+        seed=records[0].seed,
+        metrics=tuple(Run(path).metrics),
+        sessions=tuple(cast(list[dict[str, Any]], sessions)),
+        samples=_read_samples(path / "samples.json"),
+    )
+
+
+def _read_samples(path: Path) -> tuple[Sample, ...]:
+    content = _read_json(path, {"images": []})
+    try:
+        return tuple(_sample(one) for one in content["images"])
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it, and the report comes without its images") from error
+
+
+def _sample(values: Any) -> Sample:
+    if not base64.b64decode(values["png"], validate=True).startswith(PNG):
+        raise ValueError("an image is no PNG")
+    return Sample(
+        corruption=str(values["corruption"]),
+        severity=int(values["severity"]),
+        index=int(values["index"]),
+        label=str(values["label"]),
+        prediction=str(values["prediction"]),
+        confidence=float(values["confidence"]),
+        png=str(values["png"]),
+    )
+
+
+def _read_json(path: Path, default: Any) -> Any:
+    if not path.is_file():
+        return default
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); put it back from a copy or delete it") from error
+
+
+ORACLE = "oracle"
+SELECTIONS = {ORACLE: "oracle (chosen on the test corruptions)"}
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """A series, what the report calls it, and its scores."""
+
+    name: str
+    """No other line of its group has it."""
+    series: Series
+    baseline: Series | None
+    scores: Mapping[str, Estimate]
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[str, int], Estimate]:
+        """Accuracy in each cell."""
+        return accuracies_by_test(self.series)
+
+    @cached_property
+    def difference(self) -> Difference | None:
+        """Against the baseline; None where it is the baseline or images cannot be paired."""
+        if self.baseline is None or self.baseline is self.series:
+            return None
+        return compare(self.series, self.baseline)
+
+    @property
+    def selection(self) -> str:
+        """How the weights were chosen, in words."""
+        return SELECTIONS.get(self.series.selection, self.series.selection)
+
+    def percent(self, score: str) -> str:
+        """A score in per cent, or that it is missing."""
+        return percent(self.scores[score]) if score in self.scores else MISSING
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """What was measured on the same images; the best line first."""
+
+    data: str
+    suite: str
+    origin: str
+    lines: tuple[Line, ...]
+    baseline: str
+    """The label that was asked for."""
+
+    @property
+    def title(self) -> str:
+        """The images that all lines share."""
+        count = f", {self.lines[0].series.any.n} images" if self.suite != "domains" else ""
+        return f"{self.data}, {self.suite}{count} ({self.origin})"
+
+    @property
+    def honest(self) -> list[Line]:
+        """The lines that were not chosen on test images; all where there is no other."""
+        return [line for line in self.lines if line.series.selection != ORACLE] or list(self.lines)
+
+    @property
+    def domains(self) -> list[str]:
+        """Every foreign domain that some line was tested on."""
+        return list(dict.fromkeys(name for line in self.lines for name in line.series.domains))
+
+    @property
+    def attacks(self) -> list[str]:
+        """Every attack that some line was tested with, the smallest first."""
+        names = dict.fromkeys(name for line in self.lines for name in line.series.attacks)
+        return sorted(names, key=attack_size)
+
+    @property
+    def main_score(self) -> str:
+        """What lines are ordered by."""
+        return {"corruptions": "corrupted", "domains": "domains", "adversarial": "adversarial"}.get(self.suite, "clean")
+
+
+def groups_of(records: Iterable[Record], baseline: str) -> list[Group]:
+    """All records, by data set, suite, origin and number of the images; no two of these are ever mixed."""
+    apart = dict[tuple[object, ...], list[Record]]()
+    for r in records:  # domains differ in size by nature
+        apart.setdefault((r.data, r.suite, r.origin, None if r.suite == "domains" else r.n), []).append(r)
+    return [_group(series_of(same), baseline) for same in apart.values()]
+
+
+def _group(series: Sequence[Series], baseline: str) -> Group:
+    first = series[0]
+    everywhere = {name for one in series for name in (*one.domains, *one.attacks)}
+    lines = list[Line]()
+    for one, name in zip(series, _names(series), strict=True):
+        reference = find_baseline(one, series, baseline)
+        found = scores(one, reference)
+        if {*one.domains, *one.attacks} != everywhere:  # a mean over fewer than the others' is another score
+            found = {score: value for score, value in found.items() if score.startswith(("clean", "ms"))}
+        lines.append(Line(name, one, reference, found))
+    group = Group(first.data, first.suite, first.origin, tuple(lines), baseline)
+    best_first = sorted(lines, key=lambda line: -line.scores[m].mean if (m := group.main_score) in line.scores else 1)
+    return replace(group, lines=tuple(best_first))
+
+
+def _names(series: Sequence[Series]) -> list[str]:
+    """Label, E behind it, and whatever else is needed to tell lines apart; an oracle is always marked."""
+    names = [s.label + f" E={s.samples}" * bool(s.samples) + " (oracle)" * (s.selection == ORACLE) for s in series]
+    for more in ([s.selection for s in series], [s.average for s in series], [s.config[:6] for s in series]):
+        counts = Counter(names)
+        names = [f"{name}, {word}" if counts[name] > 1 else name for name, word in zip(names, more, strict=True)]
+    return names

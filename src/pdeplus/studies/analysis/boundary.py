@@ -1,0 +1,174 @@
+"""σ against the distance to the decision boundary: does the diffusion adapt to where a sample lies?
+
+The distance is a first-order estimate: the margin over the norm of its gradient, to the nearest of the likeliest other
+classes. It is exact for a network that is linear, and an estimate in Euclidean norm, pixels in [0, 1], for others.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from ...errors import UserError
+from ...reports.figures import Figure, Row, Spec
+from .figures import faceted, values
+from .probes import device_of, in_batches, plain, scopes
+
+RIVALS = 4
+"""Other classes that are looked at, the likeliest ones."""
+BINS = 8
+"""Of the trend, each with as many images."""
+NORMAL = 1.959964
+"""The normal distribution's 97.5 % quantile."""
+
+
+def boundary_distances(model: nn.Module, images: Tensor, rivals: int = RIVALS) -> Tensor:
+    """How far each image is from where the network would decide otherwise, N; infinite where no slope leads there.
+
+    Args:
+        model: any network; its logits without noise count.
+        images: N×C×H×W in [0, 1].
+        rivals: so many other classes are looked at, the likeliest.
+    """
+    if rivals < 1:
+        raise UserError(f"rivals={rivals} must be at least 1")
+    return torch.cat([_distances(model, x, rivals) for x in in_batches(images.to(device_of(model)))]).cpu()
+
+
+def boundary_rows(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]:
+    """Image, block, distance, sigma (its mean over the block's elements), correct: a row for each image and block.
+
+    σ is that of the features without noise, as in the coverage analysis. Images whose distance is infinite are left
+    out.
+
+    Args:
+        model: a network with ADD blocks.
+        images: N×C×H×W in [0, 1].
+        labels: N.
+    """
+    distances = cast(list[float], boundary_distances(model, images).tolist())
+    sigmas, correct = _sigmas(model, images), _correct(model, images, labels)
+    return [
+        {"image": i, "block": block, "distance": distances[i], "sigma": sigma[i], "correct": correct[i]}
+        for block, sigma in sigmas.items()
+        for i in range(len(images))
+        if math.isfinite(distances[i])
+    ]
+
+
+def rank_correlations(rows: Sequence[Row]) -> list[Row]:
+    """Of each block: images, Spearman's rank correlation of distance and σ, and low and high, its 95 % interval.
+
+    The interval is Bonett and Wright's (2000), on Fisher's scale; None for all three with fewer than four images, or
+    where σ is the same everywhere.
+    """
+    return [
+        {"block": block} | _correlation([r for r in rows if r["block"] == block]) for block in values(rows, "block")
+    ]
+
+
+def boundary_figure(rows: Sequence[Row], title: str) -> Figure:
+    """A dot for each image, a panel for each block with its rank correlation ρ and the interval of that.
+
+    The black line joins the medians of eight bins of distance, each with as many images.
+
+    Rows that have a key "run" are told apart by it, a row of panels for each run.
+    """
+    runs = values(rows, "run") if any("run" in row for row in rows) else [None]
+    drawn = list[Row]()
+    for run in runs:
+        mine = [row for row in rows if row.get("run") == run]
+        for block in values(mine, "block"):
+            panel = {"block": block} | ({} if run is None else {"run": run})
+            drawn += _drawn([row for row in mine if row["block"] == block], panel)
+    figure = Figure(name="boundary", caption=title, spec=_spec(), rows=drawn)
+    return faceted(figure, column="block", row="" if runs == [None] else "run", own_scale=True)
+
+
+def _spec() -> Spec:
+    x = {"field": "x", "type": "quantitative", "title": "distance to the boundary", "axis": {"tickCount": 4}}
+    y = {"field": "y", "type": "quantitative", "title": "mean σ of the image", "scale": {"zero": False}}
+    order = ["right", "wrong"]
+    legend = {"title": "prediction"}
+    colour = {"field": "kind", "type": "nominal", "scale": {"domain": order, "range": ["#0072B2", "#D55E00"]}}
+    shape = {"field": "kind", "type": "nominal", "scale": {"domain": order, "range": ["circle", "cross"]}}
+    dots = {
+        "transform": [{"filter": {"field": "kind", "oneOf": order}}],
+        "mark": {"type": "point", "filled": True, "opacity": 0.45, "size": 22},
+        "encoding": {"x": x, "y": y, "color": colour | {"legend": legend}, "shape": shape | {"legend": legend}},
+    }
+    trend = {
+        "transform": [{"filter": {"field": "kind", "equal": "trend"}}],
+        "mark": {"type": "line", "strokeJoin": "round", "color": "#20262e", "point": {"color": "#20262e", "size": 22}},
+        "encoding": {"x": x, "y": y},
+    }
+    note = {
+        "transform": [{"filter": {"field": "kind", "equal": "note"}}],
+        "mark": {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 11, "color": "#20262e"},
+        "encoding": {"text": {"field": "text"}, "x": {"value": 0}, "y": {"value": -3}},
+    }
+    return {"layer": [dots, trend, note]}
+
+
+def _drawn(rows: Sequence[Row], panel: Row) -> list[Row]:
+    """The dots, the trend and the correlation of one panel."""
+    x, y = (np.array([row[key] for row in rows]) for key in ("distance", "sigma"))
+    kinds = ["right" if row["correct"] else "wrong" for row in rows]
+    dots = [panel | {"x": float(a), "y": float(b), "kind": kind} for a, b, kind in zip(x, y, kinds, strict=True)]
+    parts = np.array_split(np.argsort(x, kind="stable"), min(BINS, len(x)))
+    trend = [panel | {"x": float(np.median(x[p])), "y": float(np.median(y[p])), "kind": "trend"} for p in parts]
+    return [*dots, *trend, panel | {"kind": "note", "text": _words(_correlation(rows))}]
+
+
+def _words(found: Row) -> str:
+    if found["correlation"] is None:
+        return ""
+    rho, low, high = (f"{found[key]:z.2f}".replace("-", "−") for key in ("correlation", "low", "high"))
+    return f"ρ = {rho} ({low} to {high})"
+
+
+def _correlation(rows: Sequence[Row]) -> Row:
+    x, y = ([row[key] for row in rows] for key in ("distance", "sigma"))
+    n = len(rows)
+    if n < 4 or len(set(x)) == 1 or len(set(y)) == 1:
+        return {"images": n, "correlation": None, "low": None, "high": None}
+    rho = float(stats.spearmanr(x, y)[0])  # type: ignore[reportUnknownArgumentType]
+    centre = math.atanh(max(-1 + 1e-9, min(rho, 1 - 1e-9)))
+    half = NORMAL * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    return {"images": n, "correlation": rho, "low": math.tanh(centre - half), "high": math.tanh(centre + half)}
+
+
+def _distances(model: nn.Module, x: Tensor, rivals: int) -> Tensor:
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = plain(model, "logits")(x)
+        ranked = logits.topk(min(rivals + 1, logits.shape[1])).values  # ties and order cost no gradient
+        margins = (ranked[:, :1] - ranked[:, 1:]).unbind(1)
+    found = [m.detach() / _slope(m, x, last=m is margins[-1]) for m in margins]
+    return torch.stack(found).nan_to_num(math.inf, math.inf).amin(0)
+
+
+def _slope(margin: Tensor, x: Tensor, *, last: bool) -> Tensor:
+    (gradient,) = torch.autograd.grad(margin.sum(), x, retain_graph=not last)
+    return gradient.flatten(1).norm(dim=1)  # type: ignore[reportUnknownVariableType]
+
+
+@torch.no_grad()
+def _sigmas(model: nn.Module, images: Tensor) -> dict[str, list[float]]:
+    found = dict[str, list[float]]()
+    for x in in_batches(images.to(device_of(model))):
+        for scope in scopes(model, x):
+            means = scope.scale.flatten(1).mean(1)
+            found.setdefault(scope.block, []).extend(cast(list[float], means.tolist()))
+    return found
+
+
+@torch.no_grad()
+def _correct(model: nn.Module, images: Tensor, labels: Tensor) -> list[bool]:
+    logits = plain(model, "logits")
+    predicted = [logits(x).argmax(-1).cpu() for x in in_batches(images.to(device_of(model)))]
+    return cast(list[bool], (torch.cat(predicted) == labels).tolist())

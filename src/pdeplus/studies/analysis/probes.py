@@ -1,0 +1,90 @@
+"""The images and the networks that an analysis of a run looks at."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..._lib.seeds import generator_for
+from ...core.context import diffusion, no_diffusion
+from ...core.network import evaluating, logits_of
+from ...core.surgery import add_blocks_of
+from ...data.base import Images, split
+from ...errors import UserError, check_choice
+from ...evaluation.tested_models import Outputs
+from ...training.run_folder import Run, build_source
+
+BATCH = 64
+"""Images per pass: what bounds the memory."""
+
+
+def held_out(run: Run, images: int, seed: int) -> Images:
+    """At most so many of the run's validation images, drawn by `seed`; none was learnt from, none is a test image."""
+    if images < 1:
+        raise UserError(f"images={images} must be at least 1")
+    config = run.config
+    train = config.train
+    parts = split(build_source(config), validation=train.validation, limit=train.limit, seed=config.seed)
+    order = torch.randperm(len(parts.validation), generator=generator_for(seed, "analysis images"))
+    return parts.validation.take(order[:images])
+
+
+def network_of(run: Run, weights: Path) -> nn.Module:
+    """The run's network with these weights, in eval mode, on the GPU where there is one."""
+    return run.load_weights(weights).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where its parameters are; the CPU for a network that has none."""
+    first = next(model.parameters(), None)
+    return first.device if first is not None else torch.device("cpu")
+
+
+def in_batches(x: Tensor) -> list[Tensor]:
+    """The images in parts that one pass takes, in order."""
+    return [x[start : start + BATCH] for start in range(0, len(x), BATCH)]
+
+
+class Scope(NamedTuple):
+    """N(μ_l, σ_l) of one ADD block."""
+
+    block: str
+    mean: Tensor
+    scale: Tensor
+
+
+def plain(model: nn.Module, of: Outputs) -> Callable[[Tensor], Tensor]:
+    """The function from images to B×classes that the network is without noise, in eval mode."""
+    check_choice("of", of, Outputs)
+
+    def run(x: Tensor) -> Tensor:
+        with evaluating(model), no_diffusion(model):
+            logits = logits_of(model(x))
+        return logits.softmax(-1) if of == "probabilities" else logits
+
+    return run
+
+
+def features(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """h_l of each ADD block in a pass without noise."""
+    with evaluating(model), diffusion(model, active=False) as trace:
+        model(x)
+    return trace.means
+
+
+def scopes(model: nn.Module, x: Tensor) -> list[Scope]:
+    """Of each ADD block in a pass without noise: h_l for the mean, and σ_l = g_φl(h_l)."""
+    blocks = {block.name: block for block in add_blocks_of(model)}
+    with evaluating(model):
+        with diffusion(model, active=False) as trace:
+            model(x)
+        return [Scope(name, h, blocks[name].scale(h)) for name, h in zip(trace.names, trace.means, strict=True)]
+
+
+def noisy_scopes(model: nn.Module, x: Tensor, generator: torch.Generator | None) -> list[Scope]:
+    """Of each ADD block in a diffused pass, whose noise the later blocks see."""
+    with evaluating(model), diffusion(model, generator=generator) as trace:
+        model(x)
+    return [Scope(*one) for one in zip(trace.names, trace.means, trace.scales, strict=True)]

@@ -1,0 +1,116 @@
+"""Everything that finished runs tell about themselves, as figures, tables and one summary."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..._lib.files import write_file
+from ...errors import UserError
+from ...reports.tables import Table, escape_markdown
+from ...training.run_folder import Run, build_method
+from . import sections as _probes
+from . import sections as _sections
+from .figures import save_figure, save_rows
+from .sections import Gaps, Question, Section
+
+SECTIONS: dict[str, Callable[[Question, Gaps], Section]] = {
+    "Training curves": _sections.curves,
+    "Diffusion scale": _sections.scale,
+    "Diffusion coverage": _probes.coverage,
+    "Severity": _sections.severity,
+    "Smoothness": _probes.smoothness,
+    "σ and the decision boundary": _probes.boundary,
+}
+
+
+def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: int = 0) -> Path:
+    """Write every analysis that the runs allow into a folder, and return its summary.md.
+
+    Each figure comes as PNG, SVG and PDF, each table as CSV. What a run does not allow is said in the summary; that
+    nothing at all can be made is an error. Images are validation images of each run, never learnt from.
+
+    Args:
+        runs: at least one; they may differ in everything.
+        out: the folder; files of an earlier analysis are replaced.
+        images: at most so many of each run's validation images.
+        seed: of the choice of images, of the views and of the random directions.
+    """
+    if images < 1:
+        raise UserError(f"images={images} must be at least 1")
+    question = Question(runs=label_runs(runs), images=images, seed=seed)
+    folder, gaps, made = Path(out), dict[str, Gaps](), dict[str, Section]()
+    for title, make in SECTIONS.items():
+        gaps[title] = []
+        try:
+            made[title] = make(question, gaps[title])
+        except UserError as error:
+            gaps[title].append(str(error))
+            continue
+        save(made[title], folder)
+    if not made:
+        raise UserError("nothing can be analysed: " + "; ".join(dict.fromkeys(sum(gaps.values(), Gaps()))))
+    write_file(folder / "summary.md", summary(question, made, gaps).encode())
+    return folder / "summary.md"
+
+
+def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
+    """Each run under a label of its own: its method, and its data, seed or folder where the method does not tell."""
+    unique = list({run.path.resolve(): run for run in runs}.values())
+    if not unique:
+        raise UserError("runs is empty; give at least one run folder")
+    configs = [run.config for run in unique]
+    labels = [str(getattr(build_method(config), "label", config.method.name)) for config in configs]
+    data, seeds = [config.data.name for config in configs], [f"seed {config.seed}" for config in configs]
+    for more in (data, seeds, [run.path.resolve().name for run in unique], [str(run.path) for run in unique]):
+        alike = {label: {word for other, word in zip(labels, more, strict=True) if other == label} for label in labels}
+        labels = [
+            f"{label}, {word}" if alike[label] != {word} else label for label, word in zip(labels, more, strict=True)
+        ]
+    return dict(zip(labels, unique, strict=True))
+
+
+def save(section: Section, folder: Path) -> None:
+    """The section's figure and tables as files."""
+    save_figure(section.figure, folder)
+    for name, rows in section.tables.items():
+        save_rows(rows, folder, name)
+
+
+def summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, Gaps]) -> str:
+    """What was made, what it shows and what could not be made, in Markdown."""
+    about = (
+        f"Images: at most {question.images} of each run's own validation images, drawn with seed {question.seed}; none "
+        "of them was learnt from, none is a test image. The test images are in the section on severity alone."
+    )
+    parts = ["# Analysis", _runs_table(question).to_markdown(), about, *(_chapter(*one) for one in sections.items())]
+    reasons = [(title, _without_paths(reason, question)) for title, found in gaps.items() for reason in found]
+    missing = [f"- {title}: {escape_markdown(reason)}" for title, reason in reasons]
+    if missing:
+        parts.append("\n".join(["## What could not be made", "", *missing]))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _chapter(title: str, section: Section) -> str:
+    figure = section.figure
+    formats = ", ".join(f"[{ending.upper()}]({figure.name}.{ending})" for ending in ("png", "svg", "pdf"))
+    tables = ", ".join(f"[{name}.csv]({name}.csv)" for name in section.tables)
+    picture = f"![{figure.caption}]({figure.name}.png)"
+    return "\n\n".join([f"## {title}", picture, section.words, f"Figure: {formats}. Numbers: {tables}."])
+
+
+def _without_paths(reason: str, question: Question) -> str:
+    """Runs by the names of their folders: the summary may go where these do not."""
+    for run in sorted(question.runs.values(), key=lambda run: -len(str(run.path))):
+        reason = reason.replace(str(run.path), run.path.name)
+    return reason
+
+
+def _runs_table(question: Question) -> Table:
+    columns = ("run", "folder", "data", "epochs", "validation accuracy, %", "kept epochs")
+    return Table("Runs", columns, tuple(_run_row(label, run) for label, run in question.runs.items()))
+
+
+def _run_row(label: str, run: Run) -> tuple[str, ...]:
+    metrics, config = run.metrics, run.config
+    done = f"{len(metrics)} of {config.train.epochs}"
+    accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else "—"
+    return label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))

@@ -1,0 +1,1 @@
+"""Training: config, loop, session, checkpoints, run folders, several processes."""

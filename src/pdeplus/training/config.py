@@ -1,0 +1,247 @@
+"""The schema of a run and its loader: defaults < preset (one `extends`) < key=value overrides."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from .._lib.registry import check_options, find, resolved, unknown
+from ..errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A named member of a family and its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """The training loop's settings, the same for every method."""
+
+    epochs: int = 30
+    """Passes over the training split."""
+    batch_size: int = 128
+    """Original images per step (PDE+ adds as many augmented ones)."""
+    lr: float = 0.05
+    """Peak learning rate of SGD on the task."""
+    momentum: float = 0.9
+    """Of SGD."""
+    nesterov: bool = False
+    """Of SGD."""
+    weight_decay: float = 5e-4
+    """Of SGD."""
+    warmup: float = 0.0
+    """Epochs of linear warm-up before the cosine to zero, both per step."""
+    clip_norm: float = 0.0
+    """Greatest norm of an update's gradient; 0 for no clipping."""
+    ema: float = 0.0
+    """Decay of an exponential average of the weights, which is then the model; 0 for none."""
+    batch_norm: Literal["shared", "split", "recalibrate"] = "shared"
+    """Statistics of plain and diffused passes: shared, split, or measured anew before evaluation."""
+    sync_batch_norm: bool = False
+    """Of several processes: statistics over all their images of a batch; false over each process's own."""
+    validation: float = 0.1
+    """Fraction of the training images held out, stratified."""
+    limit: int = 0
+    """Learn from at most so many training images (validation included); 0 for all."""
+    reshuffle: bool = True
+    """A new order every epoch; false repeats the first epoch's (authors' code)."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the forward passes."""
+    channels_last: bool = True
+    """Memory layout of images and convolutions."""
+    compile: bool = False
+    """Compile the network by torch.compile; where that fails a line says so and it runs as it is."""
+    keep_every: int = 0
+    """Keep the weights of every so many epochs, which selection by an oracle needs; 0 for none."""
+    checkpoint_seconds: float = 120.0
+    """Time between checkpoints within an epoch; there is always one at its end."""
+
+    def __post_init__(self) -> None:
+        positive = ("epochs", "batch_size", "lr")
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not (value > 0 if name in positive else value >= 0):
+                raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} 0")
+        if not 0 < self.validation < 1:
+            raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
+        if self.nesterov and not self.momentum:
+            raise UserError("train.nesterov=true needs train.momentum above 0")
+        if self.ema >= 1:
+            raise UserError(f"train.ema={self.ema} must be below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All of a run: what to learn from, with which network, by which method."""
+
+    name: str = "custom"
+    seed: int = 0
+    data: Part = Part(name="digits")
+    model: Part = Part(name="resnet18")
+    method: Part = Part(name="pde_plus")
+    train: Train = Train()
+
+
+FAMILY_OF = {"data": "data", "model": "models", "method": "methods"}
+
+
+def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a preset (a name from `presets()` or a TOML file) and apply `key=value` overrides.
+
+    Every key and value is checked; the result builds without surprises but for data that is missing.
+    """
+    together = dict[str, Any]()
+    for override in overrides:  # their order plays no part: a name does not undo an option set before it
+        insert(together, override)
+    return from_tables(_merge(_with_names(_read(preset)), together))
+
+
+def presets() -> dict[str, str]:
+    """The packaged presets and what each is for (the first comment of its file)."""
+    folder = resources.files("pdeplus.training") / "presets"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return {f.name.removesuffix(".toml"): f.read_text("utf-8").partition("\n")[0].lstrip("# ") for f in files}
+
+
+def from_tables(tables: Mapping[str, Any]) -> Config:
+    """A checked Config from nested tables."""
+    known = {f.name for f in fields(Config)}
+    values = dict[str, Any]()
+    for key, value in tables.items():
+        if key not in known:
+            raise unknown(f"{key}={value!r}: the key", key, sorted(known))
+        if key in FAMILY_OF:
+            values[key] = _part(key, value)
+        elif key == "train":
+            values[key] = Train(**check_options(Train, _table(key, value), where=key))
+        else:
+            values |= check_options(Config, {key: value}, where="config")
+    return Config(**values)
+
+
+def to_tables(config: Config) -> dict[str, Any]:
+    """The config with every default filled in, as nested tables that `from_tables` reads back."""
+    tables: dict[str, Any] = {"name": config.name, "seed": config.seed}
+    for key, family in FAMILY_OF.items():
+        part = cast(Part, getattr(config, key))
+        tables[key] = {"name": part.name, **resolved(family, part.name, part.options)}
+    return {**tables, "train": asdict(config.train)}
+
+
+def config_hash(config: Config) -> str:
+    """Tells configs apart but for their name, their seed and the place of their data."""
+    tables = to_tables(replace(config, name="", seed=0))
+    if config.data.name != "image_folder":  # whose root is the data set
+        tables["data"].pop("root", None)
+    return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _alike(node: Any) -> Any:
+    """Every whole number as a float: 3 and 3.0 are the same setting, whichever a file or a default has."""
+    if isinstance(node, dict):
+        return {key: _alike(value) for key, value in cast(dict[str, Any], node).items()}
+    if isinstance(node, list | tuple):
+        return [_alike(value) for value in cast(list[Any], node)]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+
+
+def _part(key: str, value: Any) -> Part:
+    options = dict(_table(key, value))
+    name = options.pop("name", cast(Part, getattr(Config(), key)).name)
+    if not isinstance(name, str):
+        raise UserError(f"{key}.name={name!r} must be a text")
+    target = find(FAMILY_OF[key], name)
+    hidden = {"classes": 0, "channels": 0} if key == "model" else {}
+    check_options(target, options, where=key, hidden=hidden)
+    return Part(name=name, options=options)
+
+
+def _table(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{key}={value!r} must be a table; set {key}.name or another of its keys")
+    return cast(Mapping[str, Any], value)
+
+
+def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
+    """A preset's tables, laid over those of the one it extends."""
+    path = Path(preset)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise UserError(f"preset {preset}: there is no such file")
+        text, name = path.read_text("utf-8"), path.stem
+    else:
+        if str(preset) not in presets():
+            if (resources.files("pdeplus.studies") / "experiments" / f"{preset}.toml").is_file():
+                raise UserError(f"{preset} is an experiment, of several runs: pdeplus reproduce {preset}")
+            raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
+        text, name = (
+            (resources.files("pdeplus.training") / "presets" / f"{preset}.toml").read_text("utf-8"),
+            str(preset),
+        )
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"preset {preset}: {error}") from error
+    base = tables.pop("extends", None)
+    tables.setdefault("name", name)
+    if base is None:
+        return tables
+    beside = path.parent / str(base)  # a file's `extends` is relative to the file
+    if extended:
+        raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
+    return _merge(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
+
+
+def _with_names(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables with the default's name in each part that has none."""
+    for key in FAMILY_OF:
+        table = tables.setdefault(key, {})
+        if isinstance(table, dict):
+            cast(dict[str, Any], table).setdefault("name", cast(Part, getattr(Config(), key)).name)
+    return tables
+
+
+def insert(tables: dict[str, Any], override: str) -> None:
+    """Put one key=value into nested tables."""
+    key, equals, text = override.partition("=")
+    *path, last = key.strip().split(".")
+    if not equals or not last:
+        raise UserError(f"{override!r} is not of the form key=value, e.g. train.epochs=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a text
+    for part in path:
+        beneath = tables.setdefault(part, {})
+        if not isinstance(beneath, dict):  # method.augmentor=augmix beside method.augmentor.width=4
+            beneath = tables[part] = {"name": beneath}
+        tables = cast(dict[str, Any], beneath)
+    existing = tables.get(last)
+    if isinstance(existing, dict) and isinstance(value, str):
+        existing["name"] = value
+    else:
+        tables[last] = value
+
+
+def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under`; a table that names another member replaces the one beneath it."""
+    merged = dict(under)
+    for key, value in over.items():
+        beneath = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(beneath, Mapping):
+            above = cast(Mapping[str, Any], value)
+            below = cast(Mapping[str, Any], beneath)
+            another = "name" in above and above["name"] != below.get("name")
+            merged[key] = dict(above) if another else _merge(below, above)
+        elif isinstance(value, Mapping) and isinstance(beneath, str):
+            merged[key] = {"name": beneath, **cast(Mapping[str, Any], value)}
+        else:
+            merged[key] = value
+    return merged

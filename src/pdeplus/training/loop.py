@@ -1,0 +1,244 @@
+"""The training loop: one step serves every method, one `fit` serves every run."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .._lib.seeds import derive, generator_for
+from ..core.batch_norm import recalibrate
+from ..data.base import Batch, Images, epoch_batches, index_batches
+from ..errors import RunFailed
+from ..methods.base import Method, Objective
+from .checkpoint import Checkpoint
+from .distributed import Engine, Processes
+from .session import Metrics, Progress, Session, Watch, capture, restore
+
+RECALIBRATION_IMAGES = 2048
+WHAT_TO_TRY = (
+    "try a lower train.lr (or method.diffusion_lr), train.warmup=1 or train.clip_norm=1; "
+    "the last checkpoint is from before this"
+)
+
+
+def train_step(
+    model: nn.Module,
+    method: Method,
+    batch: Batch,
+    optimizers: Mapping[str, Optimizer],
+    engine: Engine,
+    clip_norm: float = 0.0,
+    weight: float = 1.0,
+) -> dict[str, Tensor]:
+    """One step of any method: for each of its objectives zero, backward, step.
+
+    Returns the losses' terms and the metrics, still on the device: nothing here waits for it but the
+    check that the loss is finite. Of several processes each steps with the mean of all their gradients.
+
+    Args:
+        model: the prepared network.
+        method: gives the objectives.
+        batch: this process's images.
+        optimizers: by the names that objectives use.
+        engine: where the work is done.
+        clip_norm: greatest norm of an update's gradient; 0 for no clipping.
+        weight: of this process's loss, 1 on average over the processes.
+    """
+    logs = dict[str, Tensor]()
+    goals = method.objectives(model, batch)
+    while True:
+        with engine.forward():
+            goal = next(goals, None)
+        if goal is None:
+            return logs
+        _check_finite(goal, engine.processes)
+        chosen = [optimizers[name] for name in goal.update]
+        parameters = [p for optimizer in chosen for p in parameters_of(optimizer)]
+        for optimizer in chosen:
+            optimizer.zero_grad()
+        engine.backward(goal.loss * weight, inputs=parameters if goal.reach == "updated" else None)
+        engine.processes.average_gradients(parameters)
+        engine.step(chosen, clip_norm)
+        logs |= {f"loss/{name}": part.detach() for name, part in goal.parts.items()} | dict(goal.metrics)
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """The trainable parameters an optimiser steps on."""
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def fit(
+    session: Session,
+    *,
+    resume: Checkpoint | None,
+    save: Callable[[int, Checkpoint], None],
+    on_step: Watch,
+    on_epoch: Callable[[Progress, nn.Module], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> nn.Module | None:
+    """Train and return the trained network (the average, if settings.ema); None where it was stopped before its end.
+
+    The result depends on what the session was opened with alone: a run resumed from any of its checkpoints ends
+    with the same bits. All randomness comes from (seed, position) and, of several processes, from their number and
+    the process's own; torch's global state is put back. Weights are the same in all processes after every step.
+
+    Args:
+        session: freshly opened.
+        resume: a checkpoint to go on from.
+        save: takes a step number and a checkpoint, at each epoch's end and every checkpoint_seconds.
+        on_step: called after each step, as `save` and `on_epoch` are, in the main process alone.
+        on_epoch: called after each epoch, before its checkpoint, with the progress and the network.
+        stop: asked after each step; once it says yes in any process, a checkpoint is saved and training ends in all.
+    """
+    if resume is not None:
+        restore(resume, session)
+    processes, progress = session.processes, session.progress
+    processes.copy_main([*session.model.parameters(), *session.model.buffers()])
+    with torch.random.fork_rng():
+        while progress.epoch < session.settings.epochs:
+            if not run_epoch(session, save, on_step, stop):
+                return None
+            check_weights(session)
+            finish_epoch(session)
+            processes.on_main(lambda: on_epoch(progress, session.network))
+            processes.on_main(lambda: save(progress.epoch * session.per_epoch, capture(session)))
+            if any(processes.any(stop())) and progress.epoch < session.settings.epochs:
+                return None
+    return session.network
+
+
+def run_epoch(
+    session: Session, save: Callable[[int, Checkpoint], None], on_step: Watch, stop: Callable[[], bool]
+) -> bool:
+    """Train on what is left of an epoch. False where it was stopped in its middle, with a checkpoint of that step."""
+    settings, processes, progress = session.settings, session.processes, session.progress
+    batches, per_epoch = session.batches(progress.epoch), session.per_epoch
+    saved_at = time.monotonic()
+    session.model.train()
+    coming = session.split.train.batches([processes.share(batch) for batch in batches[progress.batch :]])
+    while progress.batch < len(batches):
+        step, steps = progress.epoch * per_epoch + progress.batch, settings.epochs * per_epoch
+        logs = run_step(session, coming, len(batches[progress.batch]), step, steps)
+        if processes.main:
+            on_step(step, steps, progress, logs)
+        due, stopped = processes.any(time.monotonic() - saved_at >= settings.checkpoint_seconds, stop())
+        if progress.batch < len(batches) and (due or stopped):
+            check_weights(session)
+            processes.on_main(lambda step=step: save(step + 1, capture(session)))
+            saved_at = time.monotonic()
+            if stopped:
+                return False
+    return True
+
+
+def run_step(session: Session, coming: Iterator[Images], size: int, step: int, steps: int) -> dict[str, Tensor]:
+    """Train on the next batch, with the learning rates and the random streams of that step.
+
+    Args:
+        session: of this process.
+        coming: this process's shares of the batches.
+        size: images of this batch in all processes.
+        step: its number.
+        steps: of the whole run.
+    """
+    started, settings, processes = time.monotonic(), session.settings, session.processes
+    torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
+    warmup = round(settings.warmup * session.per_epoch)
+    set_learning_rates(session.optimizers, session.peaks, learning_rate_factor(step, steps, warmup))
+    images, labels = session.on_device(next(coming))
+    stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)
+    batch, weight = Batch(images, labels, session.split.transform, stream), len(labels) * processes.world / size
+    tools = session.optimizers, session.engine, settings.clip_norm
+    try:
+        logs = train_step(session.model, session.method, batch, *tools, weight)
+    except FloatingPointError as error:
+        raise RunFailed(f"step {step} (epoch {session.progress.epoch + 1}): {error}") from error
+    processes.average([buffer for buffer in session.model.buffers() if buffer.is_floating_point()])
+    if session.averaged is not None:
+        session.averaged.update_parameters(session.model)
+    logs = joint_logs(processes, logs, weight)
+    session.progress.add(logs, size, time.monotonic() - started)
+    return logs
+
+
+def joint_logs(processes: Processes, logs: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
+    """The means over the images of all processes; each process's own count by its weight."""
+    if processes.world == 1:
+        return dict(logs)
+    means = processes.sum(torch.stack([value.float() for value in logs.values()]) * (weight / processes.world))
+    return dict(zip(logs, means, strict=True))
+
+
+def finish_epoch(session: Session) -> None:
+    """Validate and file the epoch's record."""
+    progress, train = session.progress, session.split.train
+    size = max(session.settings.batch_size, 2)
+    if session.settings.batch_norm == "recalibrate":
+        sample = epoch_batches(min(RECALIBRATION_IMAGES, len(train)), batch_size=size, epoch=0, seed=session.seed)
+        recalibrate(session.network, (session.on_device(part)[0] for part in train.batches(sample)))
+    record: Metrics = {"epoch": progress.epoch + 1}
+    record |= {f"lr/{name}": float(o.param_groups[0]["lr"]) for name, o in session.optimizers.items()}
+    record |= {name: float(total) / progress.images for name, total in progress.totals.items()}
+    record |= validate(session)
+    if not math.isfinite(record["validation/nll"]):
+        raise RunFailed(f"epoch {progress.epoch + 1}: the validation loss is not finite; {WHAT_TO_TRY}")
+    record |= {"seconds": progress.seconds, "images_per_second": progress.images / max(progress.seconds, 1e-9)}
+    progress.close_epoch(record)
+
+
+def validate(session: Session) -> dict[str, float]:
+    """Accuracy and negative log-likelihood on held-out images, and accuracy on shifted ones where there are any."""
+    accuracy, nll = _test(session, session.split.validation, "validate")
+    record = {"validation/accuracy": accuracy, "validation/nll": nll}
+    if session.split.shifted is not None:
+        record["validation/shifted_accuracy"], _ = _test(session, session.split.shifted, "validate shifted")
+    return record
+
+
+def _test(session: Session, images: Images, purpose: str) -> tuple[float, float]:
+    """Accuracy and negative log-likelihood, predicted as the method predicts at test; processes take turns."""
+    sums, processes = torch.zeros(2, dtype=torch.float64), session.processes
+    parts = index_batches(torch.arange(len(images)), session.settings.batch_size)
+    turns = range(processes.rank, len(parts), processes.world)
+    for i, part in zip(turns, images.batches([parts[i] for i in turns]), strict=True):
+        x, labels = session.on_device(part)
+        stream = generator_for(session.seed, purpose, i, device=x.device)
+        probabilities = session.method.predict(session.network, x, stream)
+        sums[0] += float((probabilities.argmax(-1) == labels).sum())
+        sums[1] -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
+    accuracy, nll = processes.sum(sums.to(processes.device)) / len(images)
+    return float(accuracy), float(nll)
+
+
+def learning_rate_factor(step: int, steps: int, warmup: int) -> float:
+    """Linear from 0 to 1 over the warm-up, then half a cosine down to 0."""
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
+
+
+def check_weights(session: Session) -> None:
+    """Refuse to save or validate weights that are not finite."""
+    for name, parameter in session.model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise RunFailed(f"epoch {session.progress.epoch + 1}: {name} is not finite; {WHAT_TO_TRY}")
+
+
+def set_learning_rates(optimizers: Mapping[str, Optimizer], peaks: Mapping[str, list[float]], factor: float) -> None:
+    """Set every group's rate to factor × its peak, but those whose schedule is constant."""
+    for name, optimizer in optimizers.items():
+        for group, peak in zip(optimizer.param_groups, peaks[name], strict=True):
+            group["lr"] = peak if group.get("schedule") == "constant" else factor * peak
+
+
+def _check_finite(goal: Objective, processes: Processes) -> None:
+    """Raise in every process if the loss of any is not finite."""
+    finite = bool(torch.isfinite(goal.loss))
+    if not any(processes.any(not finite)):
+        return
+    bad = next((name for name, part in goal.parts.items() if not bool(torch.isfinite(part))), "total")
+    mine = None if finite else f"the {bad} loss is {float(goal.parts.get(bad, goal.loss).detach())}; {WHAT_TO_TRY}"
+    raise FloatingPointError(processes.first(mine))

@@ -1,0 +1,376 @@
+"""What training writes into a run folder, but for the checkpoints. Of several processes the main one alone does."""
+
+import contextlib
+import json
+import textwrap
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast, final
+
+import tomli_w
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from .._lib import registry
+from .._lib.environment import stamp, written_by
+from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
+from .._lib.seeds import derive
+from .._lib.signals import held_back
+from ..core.batch_norm import check_batch_size, split_batch_norm
+from ..data.base import Images, Source, split
+from ..errors import Stopped, UserError, check_choice
+from ..methods.base import Method
+from ..models.base import check_image_size
+from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .config import Config, Part, config_hash, load_config, to_tables
+from .distributed import ProcessLost, join
+from .loop import fit
+from .session import Metrics, Progress, Session, Watch, open_session
+
+LEFT_BEHIND = (LOCK, "config.toml.tmp")
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
+    if folder.exists() and (not folder.is_dir() or any(p.name not in LEFT_BEHIND for p in folder.iterdir())):
+        begun = (folder / "config.toml").exists()
+        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
+        raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
+
+
+@contextmanager
+def begun(folder: Path, config: str) -> Generator[None]:
+    """Within it the folder is there, holds the config and is locked."""
+    make_folder(folder)
+    with locked(folder):
+        check_unused(folder)  # another process may have been a moment faster
+        try:
+            write_file(folder / "config.toml", config.encode())
+        except UserError:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+            raise
+        yield
+
+
+def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics]) -> None:
+    """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
+    stamp(folder)
+    if not (folder / "model.json").exists():
+        write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
+    write_metrics(folder, history)
+
+
+def score_of(record: Metrics) -> float:
+    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
+    clean = float(record["validation/accuracy"])
+    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
+
+
+def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
+    """One line per epoch."""
+    lines = "".join(json.dumps(record) + "\n" for record in history)
+    write_file(folder / "metrics.jsonl", lines.encode())
+
+
+def write_epoch(
+    folder: Path, keep_every: int, show: Callable[[Metrics], None], progress: Progress, network: nn.Module
+) -> None:
+    """The epoch's record, and its weights where they are the best so far or to be kept."""
+    write_metrics(folder, progress.history)
+    scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
+    if scores[-1] == max(scores):  # of equals the later, which has learnt longer
+        write_weights(folder / "best.safetensors", network)
+    if keep_every and epoch % keep_every == 0:
+        write_weights(folder / "epochs" / f"{epoch:04d}.safetensors", network)
+    show(progress.history[-1])
+
+
+def write_weights(path: Path, network: nn.Module) -> None:
+    """The network's weights, in a folder that is made if need be."""
+    make_folder(path.parent)
+    write_file(path, encode_weights(network.state_dict()))
+
+
+@contextmanager
+def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
+    """Where TensorBoard is installed, what writes an epoch's record to it; else what does nothing."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        yield lambda record: None
+        return
+    with SummaryWriter(folder / "tensorboard") as writer:
+
+        def write(record: Metrics) -> None:
+            for name, value in record.items():
+                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
+
+        yield write
+
+
+Selection = Literal["last", "validation"]
+"""Which epoch's weights."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Expects:
+    """What a network tells apart and takes: the names of its classes, the channels×height×width of an image."""
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that training has begun or finished."""
+
+    path: Path
+
+    @staticmethod
+    def load(path: str | Path) -> "Run":
+        """Open a run folder; refuses a folder that is none."""
+        run = Run(Path(path))
+        if not (run.path / "config.toml").is_file():
+            raise UserError(f"{path} is not a run folder: it has no config.toml")
+        return run
+
+    @property
+    def config(self) -> Config:
+        """The resolved config; a key that this version does not know is named, and whose it is."""
+        try:
+            return load_config(self.path / "config.toml")
+        except UserError as error:
+            if "is not known" not in str(error):
+                raise
+            by = f"pdeplus {written_by(self.path)} and this is {__version__}"
+            raise UserError(f"{self.path} was written by {by}, which cannot read its config: {error}") from error
+
+    @property
+    def expects(self) -> Expects:
+        """The network's classes and image shape; of an older run folder, which does not tell, its data set's."""
+        path = self.path / "model.json"
+        if path.is_file():
+            return _read_expects(path)
+        try:
+            source = build_source(self.config)
+            return expects_of(source, source.train())
+        except (UserError, OSError) as error:
+            raise UserError(f"{self.path} has no model.json, so that its data set is needed: {error}") from error
+
+    @property
+    def metrics(self) -> list[Metrics]:
+        """One record per finished epoch; a damaged one is refused by its line."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [_read_record(path, number, line) for number, line in enumerate(lines, 1)]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last epoch is done."""
+        return (self.path / "model.safetensors").is_file()
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained network, of the epoch with the best validation score, in eval mode."""
+        return self.network("validation")
+
+    @property
+    def kept(self) -> dict[int, Path]:
+        """The weights of the epochs that train.keep_every kept."""
+        return {int(path.stem): path for path in sorted((self.path / "epochs").glob("*.safetensors"))}
+
+    def network(self, selection: Selection) -> nn.Module:
+        """The network of the last epoch, or of the epoch with the best validation score."""
+        return self.load_weights(self.weights(selection)[1])
+
+    def weights(self, selection: Selection) -> tuple[int, Path]:
+        """The epoch that a selection means, and the file of its weights."""
+        check_choice("selection", selection, Selection)
+        path = self.path / ("model.safetensors" if selection == "last" else "best.safetensors")
+        scores = [score_of(record) for record in self.metrics]
+        if not path.is_file() or not self.finished:
+            done = f"{len(scores)} of {self.config.train.epochs} epochs are done"
+            raise UserError(f"{self.path} is unfinished, {done}; finish it: pdeplus train --resume {self.path}")
+        if not scores:
+            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; put it back from a copy")
+        best = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
+        return (len(scores) if selection == "last" else best), path
+
+    def load_weights(self, path: Path) -> nn.Module:
+        """The run's network with the weights in a file, in eval mode."""
+        config = self.config
+        model = build_network(config, build_method(config), self.expects)
+        weights = read_weights(path)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            reason = textwrap.shorten(str(error).partition("\n")[2], 200, placeholder=" …")
+            raise UserError(f"{path} holds weights of another network: {reason}") from error
+        return model.eval()
+
+
+def train(config: Config, out: str | Path | None = None, *, watch: Watch | None = None) -> Run:
+    """Train as `config` says, into a new run folder, and return the finished run.
+
+    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
+    processes, which all call this, the main one alone writes and calls `watch`.
+    """
+    default = f"{config.name}-{config.method.name}-seed{config.seed}"
+    folder, processes = Path(out) if out is not None else Path("runs") / default, join()
+    processes.on_main(lambda: check_unused(folder))
+    prepared = processes.together(lambda: _prepare(config))
+    text = tomli_w.dumps(to_tables(config))
+    with contextlib.ExitStack() as stack:
+        processes.on_main(lambda: stack.enter_context(begun(folder, text)))
+        return _run(*prepared, folder, None, watch)
+
+
+def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
+    """Go on with an interrupted run; it ends as if it had never been interrupted.
+
+    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits.
+    """
+    processes = join()
+    run = processes.on_main(lambda: Run.load(path))
+    if processes.on_main(lambda: run.finished):
+        return run
+    with contextlib.ExitStack() as stack:
+        processes.on_main(lambda: stack.enter_context(locked(run.path)))
+        if processes.on_main(lambda: run.finished):
+            return run  # by another process, a moment ago
+        config = processes.on_main(lambda: run.config)
+        prepared = processes.together(lambda: _prepare(config))
+        checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
+        return _run(*prepared, run.path, checkpoint, watch)
+
+
+def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
+    """The finished run of this config and seed in a folder: as it is there, gone on with, or trained anew.
+
+    A folder that holds another run is refused.
+    """
+    if not (folder / "config.toml").exists():
+        return train(config, folder, watch=watch)
+    there = Run.load(folder).config
+    if (config_hash(there), there.seed) != (config_hash(config), config.seed):
+        raise UserError(f"{folder} holds a run with other settings; choose another folder, or move it away")
+    return resume(folder, watch=watch)
+
+
+def build_source(config: Config) -> Source:
+    """The configured data set."""
+    return _build("data", config.data)
+
+
+def build_method(config: Config) -> Method:
+    """The configured method."""
+    return _build("methods", config.method)
+
+
+def expects_of(source: Source, images: Images) -> Expects:
+    """What a network for this data set expects; of its images one is read."""
+    channels, height, width = images.take(torch.arange(1)).images.shape[1:]
+    return Expects(classes=source.classes, shape=(channels, height, width))
+
+
+def build_network(config: Config, method: Method, expects: Expects) -> nn.Module:
+    """The configured network, prepared by the method, its weights drawn from the run's seed.
+
+    They depend on the config and on what is expected alone, not on any image.
+    """
+    check_image_size(min(expects.shape[1:]))
+    if config.train.batch_norm == "split" and not method.learns_plain:
+        raise UserError(
+            f"train.batch_norm=split: {method.label} trains with noise in every pass, so that statistics of plain "
+            "passes are never measured; take shared or recalibrate"
+        )
+    with _seeded(derive(config.seed, "init")):
+        model = _build("models", config.model, classes=len(expects.classes), channels=expects.shape[0])
+        network = method.prepare(model, torch.zeros(2, *expects.shape))
+    return split_batch_norm(network) if config.train.batch_norm == "split" else network
+
+
+def _prepare(config: Config) -> tuple[Session, Expects]:
+    """Build all parts, so that bad input is answered before anything is written."""
+    source, method = build_source(config), build_method(config)
+    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
+    expects = expects_of(source, parts.train)
+    network = build_network(config, method, expects)
+    check_batch_size(network, config.train.batch_size)
+    parts.train.preload()
+    parts.validation.preload()
+    from .selection import shifted  # here: what training imports knows no corruption
+
+    parts = replace(parts, shifted=shifted(parts.validation, config.seed))
+    return open_session(network, method, parts, config.train, config.seed), expects
+
+
+def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+    """Train into a folder that holds the config, from a checkpoint or from the start."""
+    processes = session.processes
+    history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
+    with processes.one_voice(), _resumable(folder):
+        processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+        with held_back() as stop, tensorboard(folder) if processes.main else nullcontext(_show_nothing) as show:
+            save = partial(save_checkpoint, folder / "checkpoints")
+            on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
+            watch = watch or _watch_nothing
+            network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
+            if network is not None:
+                processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+        if network is None:
+            raise Stopped("stopped, as another process of this job was asked to")
+    return Run(folder)
+
+
+@contextlib.contextmanager
+def _resumable(folder: Path) -> Generator[None]:
+    """Within it the loss of another process is told with the way out."""
+    try:
+        yield
+    except ProcessLost as error:
+        raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
+
+
+def _build(family: str, part: Part, **given: Any) -> Any:
+    return registry.build(family, part.name, part.options, **given)
+
+
+def _show_nothing(record: Metrics) -> None: ...
+
+
+def _watch_nothing(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None: ...
+
+
+def _read_record(path: Path, number: int, line: bytes) -> Metrics:
+    with contextlib.suppress(ValueError):
+        record = json.loads(line)
+        if isinstance(record, dict):
+            return cast(Metrics, record)
+    raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
+
+
+def _read_expects(path: Path) -> Expects:
+    try:
+        content = json.loads(path.read_bytes())
+        channels, height, width = map(int, content["shape"])
+        if min(channels, height, width) > 0 and isinstance(content["classes"], list):
+            return Expects(classes=tuple(map(str, content["classes"])), shape=(channels, height, width))
+    except (ValueError, KeyError, TypeError):
+        pass
+    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
+    raise UserError(f"{path} is damaged; {way_out}")
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Generator[None]:
+    """Torch's global random state is `seed`'s within and as before afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,122 @@
+"""AutoAugment and RandAugment against torchvision's tables, ranges and answers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from support.peers import peer
+from support.pictures import pictures
+
+from pdeplus.augment import _operations as operations
+from pdeplus.augment.augmix import _strengths as augmix_strengths
+from pdeplus.augment.auto_augment import AUTO_STEPS, RAND_STEPS, AutoAugment, strengths, sub_policies
+from pdeplus.augment.rand_augment import RandAugment
+
+
+def snake(name):
+    return "autocontrast" if name == "AutoContrast" else "".join("_" * (c == "X" or c == "Y") + c for c in name).lower()
+
+
+def theirs(name):
+    peer("torchvision")
+    from torchvision.transforms import autoaugment
+
+    return getattr(autoaugment, name)
+
+
+def values(ranges, name, steps):
+    number = torch.full((steps + 1,), operations.NAMES.index(name))
+    return operations.values_of(ranges, number, torch.arange(steps + 1) / steps, torch.ones(steps + 1))
+
+
+@pytest.mark.parametrize("policy", ["cifar10", "imagenet"])
+def test_the_sub_policies_are_torchvisions(policy):
+    table = theirs("AutoAugment")()._get_policies(getattr(theirs("AutoAugmentPolicy"), policy.upper()))
+    expected = [[(snake(name), p, magnitude or 0) for name, p, magnitude in pair] for pair in table]
+    assert sub_policies(policy) == expected
+    assert len(expected) == 25
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "ranges"),
+    [
+        ("AutoAugment", AUTO_STEPS, strengths(24, 32)),
+        ("RandAugment", RAND_STEPS, strengths(24, 32)),
+    ],
+)
+def test_the_ranges_are_torchvisions(kind, steps, ranges):
+    space = theirs(kind)()._augmentation_space(steps + 1, (24, 32))
+    assert {snake(name) for name in space} == set(ranges) - ({"identity"} if kind == "AutoAugment" else {"invert"})
+    for name, (magnitudes, signed) in space.items():
+        mine, name = ranges[snake(name)], snake(name)
+        assert mine.signed == signed, name
+        if magnitudes.ndim:
+            expected = magnitudes.trunc() if mine.whole else magnitudes.float()
+            expected = expected + (1 if name in ("brightness", "color", "contrast", "sharpness") else 0)
+            assert torch.allclose(values(ranges, name, steps), expected.float(), atol=1e-3), name
+
+
+def test_augmix_reaches_torchvisions_ranges():
+    space = theirs("AugMix")(all_ops=True)._augmentation_space(11, (24, 32))
+    mine = augmix_strengths(24, 32)
+    assert {snake(name) for name in space} == set(mine)
+    for name in ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"):
+        full = values(mine, snake(name), 10)[-1]
+        assert full.item() == pytest.approx(space[name][0][-1].item(), abs=1)
+
+
+def test_each_sub_policy_gives_torchvisions_images(monkeypatch):
+    """The same sub-policy with both operations and a plus sign: the same picture."""
+    kind = theirs("AutoAugment")
+    image = pictures(1)
+    picture = Image.fromarray(image[0].permute(1, 2, 0).numpy())
+    transform = kind(theirs("AutoAugmentPolicy").CIFAR10)
+    for i, pair in enumerate(sub_policies("cifar10")):
+        always = torch.zeros(2), torch.ones(2, dtype=torch.int64)
+        monkeypatch.setattr(kind, "get_params", staticmethod(lambda n, i=i, a=always: (i, *a)))
+        expected = torch.frombuffer(bytearray(transform(picture).tobytes()), dtype=torch.uint8).view(32, 32, 3)
+        ours = image
+        for name, _, magnitude in pair:
+            which = torch.tensor([operations.NAMES.index(name)])
+            plus = torch.ones(1) * (-1 if name.startswith("translate") else 1)  # theirs moves, ours reads
+            value = operations.values_of(strengths(32, 32), which, torch.tensor([magnitude / AUTO_STEPS]), plus)
+            ours = operations.apply_each(ours, which, value, "nearest")
+        difference = (ours[0].permute(1, 2, 0).float() - expected).abs()
+        assert difference.mean() < 2, pair
+
+
+def test_auto_augment_draws_all_sub_policies_and_probabilities():
+    white = torch.ones(5000, 1, 4, 4)
+    out = AutoAugment(policy="imagenet")(white, torch.Generator().manual_seed(0))
+    black = (out.flatten(1).mean(1) < 0.01).float().mean().item()
+    turns = [p for pair in sub_policies("imagenet") for name, p, _ in pair if name in ("invert", "solarize")]
+    assert black == pytest.approx(sum(turns) / 25, abs=0.03)  # white turns black; no pair has both
+
+
+def test_rand_augment_draws_fourteen_operations(monkeypatch):
+    seen = []
+    monkeypatch.setattr("pdeplus.augment.rand_augment.apply_each", lambda x, which, value, how: seen.append(which) or x)
+    RandAugment(count=3)(torch.rand(4000, 1, 2, 2), torch.Generator().manual_seed(0))
+    assert len(seen) == 3
+    share = torch.bincount(torch.cat(seen), minlength=len(operations.NAMES)) / 12_000
+    drawn = {name: s for name, s in zip(operations.NAMES, share.tolist(), strict=True) if s}
+    assert len(drawn) == 14
+    assert "invert" not in drawn
+    assert list(drawn.values()) == pytest.approx([1 / 14] * 14, abs=0.01)
+
+
+def test_rand_augment_can_draw_the_identity(monkeypatch):
+    images = pictures() / 255
+    monkeypatch.setattr("pdeplus.augment.rand_augment.integers", lambda n, *rest: torch.full((n,), 0))
+    assert torch.equal(RandAugment(magnitude=0)(images, torch.Generator().manual_seed(0)), images)
+
+
+def test_the_benchmark_runs():
+    peer("torchvision")
+    script = Path(__file__).parents[2] / "benchmarks" / "augment.py"
+    command = [sys.executable, "-W", "ignore", str(script), "--rounds", "1", "--batch", "2"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
+    assert "AugMix, 9 operations" in shown

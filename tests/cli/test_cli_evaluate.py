@@ -1,0 +1,159 @@
+"""`pdeplus evaluate` as a user meets it."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.commands import answer, call
+from support.runs import trained
+
+from pdeplus.evaluation import loop as _measure
+from pdeplus.evaluation.records import read_records
+
+FEW = ("--limit", "20")
+
+
+@pytest.fixture
+def runs(erm, pde, tmp_path, monkeypatch) -> Path:
+    """A folder with a copy of each run, to work in."""
+    for name, run in (("erm", erm), ("pde", pde)):
+        shutil.copytree(run.path, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def percent(line: str, name: str) -> float:
+    """The number behind a name in a line of results."""
+    return float(re.search(rf"\b{name} (\d+\.\d\d) %", line)[1])
+
+
+def test_two_runs_have_a_line_each_with_the_numbers_of_their_records(capsys, runs):
+    code, out, err = answer(capsys, "evaluate", "erm", "pde", *FEW)
+    assert (code, err) == (0, "")
+    first, second = out.splitlines()
+    for line, name, label in ((first, "erm", "ERM"), (second, "pde", "PDE+")):
+        assert line.startswith(f"{label} (validation), test images of digits, corrupted by pdeplus")
+        records = read_records(runs / name / "records.jsonl")
+        assert len(records) == 76
+        assert percent(line, "clean") == pytest.approx(100 * records[0].accuracy, abs=0.01)
+        mean = sum(r.accuracy for r in records[1:]) / 75
+        assert percent(line, "corrupted") == pytest.approx(100 * mean, abs=0.01)
+        severe = sum(r.accuracy for r in records if r.severity == 5) / 15
+        assert percent(line, "severity 5") == pytest.approx(100 * severe, abs=0.01)
+
+
+def test_a_second_call_measures_nothing_and_says_the_same(capsys, runs, monkeypatch):
+    first = answer(capsys, "evaluate", "erm", *FEW)
+    monkeypatch.setattr(_measure, "_measure_one", None)
+    assert answer(capsys, "evaluate", "erm", *FEW) == first
+    assert first[0] == 0
+
+
+def test_after_an_interruption_the_same_command_goes_on(capsys, runs, monkeypatch):
+    written = []
+    original = _measure.append_records
+
+    def stop(path, records):
+        if len(written) == 9:
+            raise KeyboardInterrupt
+        original(path, records)
+        written.append(records[0].cell)
+
+    monkeypatch.setattr(_measure, "append_records", stop)
+    code, out, err = answer(capsys, "evaluate", "erm", *FEW)
+    assert (code, out) == (130, "")
+    assert "interrupted; the same command goes on where it stopped" in err
+    assert err.count("\n") == 1
+    monkeypatch.setattr(_measure, "append_records", lambda path, r: original(path, r) or written.append(r[0].cell))
+    code, out, _ = answer(capsys, "evaluate", "erm", *FEW)
+    assert code == 0
+    assert len(written) == len(set(written)) == 76
+    shutil.copytree(runs / "erm", runs / "again")
+    (runs / "again" / "records.jsonl").unlink()
+    assert answer(capsys, "evaluate", "again", *FEW)[1] == out
+
+
+def test_several_numbers_of_samples_have_a_line_each(capsys, runs):
+    code, out, _ = answer(capsys, "evaluate", "pde", *FEW, "--severity", "3", "--samples", "0", "2", "--name", "ours")
+    assert code == 0
+    none, two = out.splitlines()
+    assert none.startswith("ours (validation), ")
+    assert two.startswith("ours (validation, E=2), ")
+    assert all("60 of 76 test sets missing" in line for line in (none, two))
+    assert all("corrupted " not in line.partition("×")[2] for line in (none, two))  # no mean over a part
+    assert {r.samples for r in read_records(runs / "pde" / "records.jsonl")} == {0, 2}
+
+
+def test_domains(capsys, tmp_path):
+    run = trained(tmp_path / "run", "data.name=synthetic", "method.name=erm", "train.epochs=1", "train.limit=140")
+    code, out, _ = answer(capsys, "evaluate", str(run.path), "--suite", "domains", "--limit", "70")
+    assert code == 0
+    records = read_records(run.path / "records.jsonl")
+    assert [r.corruption for r in records] == ["clean", "art", "cartoon", "sketch"]
+    assert "learnt from photo" in out
+    assert percent(out, "other domains") == pytest.approx(100 * sum(r.accuracy for r in records[1:]) / 3, abs=0.01)
+
+
+def test_another_data_set_with_options_into_another_folder(capsys, runs):
+    options = ("--data", "digits", "size=16", "--suite", "clean", "--out", "elsewhere", "--selection", "last")
+    code, out, _ = answer(capsys, "evaluate", "erm", *options)
+    assert code == 0
+    assert "ERM (last), test images of digits, 3×16×16, #" in out
+    assert not (runs / "erm" / "records.jsonl").exists()
+    (record,) = read_records(runs / "elsewhere" / "records.jsonl")
+    assert (record.n, record.selection) == (500, "last")
+
+
+def test_the_oracle_is_called_what_it_is(capsys, tmp_path):
+    options = ("method.name=erm", "train.epochs=2", "train.keep_every=1", "train.limit=80")
+    run = trained(tmp_path / "run", *options)
+    code, out, _ = answer(capsys, "evaluate", str(run.path), *FEW, "--severity", "1", "--selection", "oracle")
+    assert code == 0
+    assert out.startswith("ERM (oracle, chosen on these very test sets), ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], ["nowhere is not a run folder"]),
+        (["nothing.onnx", "--data", "digits"], ["nothing.onnx: there is no such file"]),
+        (["erm", "--suite", "galaxies"], ["galaxies", "corruptions"]),
+        (["erm", "--samples", "2"], ["samples=2: the method erm has no noise"]),
+        (["pde", "--samples", "-1"], ["samples=-1"]),
+        (["erm", "--data", "synthetic"], ["tells 10 classes apart, synthetic has 7"]),
+        (["erm", "--data", "digits", "size"], ["'size' is not of the form key=value"]),
+        (["erm", "--data", "digits", "colour=3"], ["colour"]),
+        (["erm", "--data", "digits", "channels=1"], ["takes images of 3 channels", "have 1"]),
+        (["erm", "--suite", "domains"], ["digits has one test set"]),
+        (["erm", "--severity", "6"], ["severities=[6] must be some of 1, 2, 3, 4, 5"]),
+        (["erm", "--limit", "-3"], ["limit=-3"]),
+        (["erm", "--files", "nowhere"], ["nowhere has no gaussian_noise at severity 1"]),
+        (["erm", "--selection", "oracle"], ["kept no epochs", "train.keep_every=1"]),
+        ([], ["RUN", "--help"]),
+    ],
+)
+def test_mistakes_cost_one_line_and_exit_code_2(capsys, runs, arguments, words):
+    code, out, err = answer(capsys, "evaluate", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("pdeplus: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
+    assert not list(runs.rglob("records.jsonl"))
+
+
+def test_a_damaged_records_file_is_named_by_its_line(capsys, runs):
+    (runs / "erm" / "records.jsonl").write_text("nonsense\n")
+    code, _, err = answer(capsys, "evaluate", "erm", *FEW, "--suite", "clean")
+    assert code == 2
+    assert "records.jsonl line 1 is damaged" in err
+    assert err.count("\n") == 1
+
+
+def test_in_a_process_of_its_own(runs):
+    done = call("evaluate", "erm", "--suite", "clean", *FEW)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ERM (validation), test images of digits, 3×8×8, 20 of each, #")
+    assert (
+        read_records(runs / "erm" / "records.jsonl")[0].command == f"pdeplus evaluate erm --suite clean {' '.join(FEW)}"
+    )

@@ -1,0 +1,153 @@
+"""Corruptions keep their contract: an image's result depends on its pixels, its seed and its place alone."""
+
+import numpy as np
+import pytest
+import torch
+
+import pdeplus as pp
+from pdeplus.corruptions.base import SEVERITIES
+from pdeplus.corruptions.suite import SUITE, corrupt
+from pdeplus.errors import UserError
+
+SCALES = ("cifar", "tiny", "imagenet")
+
+
+@pytest.fixture(autouse=True)
+def made_ice(monkeypatch, recwarn):
+    """The ice that every machine has."""
+    monkeypatch.setattr("pdeplus.corruptions._frost.frost_folder", lambda: None)
+
+
+def test_the_suite_is_the_published_one():
+    assert pp.CORRUPTIONS == (
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+        "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+    )  # fmt: skip
+    assert pp.EXTRA_CORRUPTIONS == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+
+@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("scale", SCALES)
+def test_contract(images, name, scale):
+    for severity in SEVERITIES:
+        before = images.copy()
+        out = corrupt(images, name, severity, scale, seed=3)
+        assert out.shape == images.shape
+        assert out.dtype == np.uint8
+        assert np.array_equal(images, before)
+        assert (out != images).any()
+        if SUITE[name].seeded:
+            assert (corrupt(images, name, severity, scale, seed=4) != out).any()
+        else:
+            assert np.array_equal(corrupt(images, name, severity, scale, seed=4), out)
+
+
+@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("scale", SCALES)
+def test_an_image_does_not_depend_on_its_batch(images, name, scale):
+    threads = torch.get_num_threads()
+    for severity in SEVERITIES:
+        whole = corrupt(images, name, severity, scale, seed=1, indices=range(10, 16))
+        turned = corrupt(images[::-1].copy(), name, severity, scale, seed=1, indices=range(15, 9, -1))
+        assert np.array_equal(turned[::-1], whole)
+        torch.set_num_threads(1)
+        alone = [corrupt(images[i : i + 1], name, severity, scale, seed=1, indices=[10 + i]) for i in range(6)]
+        torch.set_num_threads(threads)
+        assert np.array_equal(np.concatenate(alone), whole)
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_any_size_from_one_pixel_on(name):
+    for height, width in ((1, 1), (2, 3), (3, 70), (33, 8)):
+        image = np.full((1, height, width, 3), 90, np.uint8)
+        for severity in (1, 5):
+            for scale in SCALES:
+                assert corrupt(image, name, severity, scale).shape == image.shape
+
+
+def test_chunks_make_no_difference(monkeypatch, images):
+    whole = {name: corrupt(images, name, 5) for name in SUITE}
+    monkeypatch.setattr("pdeplus.corruptions.suite.VALUES_AT_ONCE", 1)
+    for name, expected in whole.items():
+        assert np.array_equal(corrupt(images, name, 5), expected)
+
+
+def test_tensors_and_empty_batches(images):
+    x = torch.from_numpy(images)
+    assert torch.equal(corrupt(x, "fog", 2), torch.from_numpy(corrupt(images, "fog", 2)))
+    assert corrupt(x.permute(0, 2, 1, 3), "zoom_blur", 2).shape == (6, 27, 20, 3)
+    assert len(corrupt(images[:0], "snow", 2)) == 0
+    frozen = images.copy()
+    frozen.flags.writeable = False  # as np.asarray(PIL image) is
+    assert np.array_equal(corrupt(frozen, "fog", 2), corrupt(images, "fog", 2))
+    assert np.array_equal(corrupt(images[:, ::-1], "contrast", 2), corrupt(images, "contrast", 2)[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fgo",), "corruption 'fgo' is not known; did you mean 'fog'"),
+        (("fog", 6), "severity=6 must be a whole number from 1 to 5"),
+        (("fog", 0), "severity=0"),
+        (("fog", 3, "cfar"), "scale='cfar' is not known; choose from cifar, tiny, imagenet"),
+    ],
+)
+def test_wrong_arguments_are_named(images, arguments, message):
+    with pytest.raises(UserError, match=message):
+        corrupt(images, *arguments)
+
+
+def test_whole_numbers_of_any_kind_mean_the_same(images):
+    expected = corrupt(images[:3], "snow", 3, seed=1, indices=[5, 6, 7])
+    for indices in (torch.tensor([5, 6, 7]), np.array([5, 6, 7]), range(5, 8)):
+        assert np.array_equal(corrupt(images[:3], "snow", np.int64(3), seed=torch.tensor(1), indices=indices), expected)
+    for wrong in ({"seed": 1.0}, {"seed": None}, {"severity": 3.0}, {"indices": [0.0, 1.0, 2.0]}):
+        with pytest.raises(UserError, match="must be a whole number"):
+            corrupt(images[:3], "snow", **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 8, 8, 3)), np.zeros((8, 8, 3), np.uint8), np.zeros((2, 8, 8, 1), np.uint8)]
+)
+def test_wrong_images_are_named(wrong):
+    with pytest.raises(UserError, match="images must be uint8 N×H×W×3, not"):
+        corrupt(wrong, "fog")
+    with pytest.raises(UserError, match="2 images need as many indices, not 1"):
+        corrupt(np.zeros((2, 8, 8, 3), np.uint8), "fog", indices=[1])
+
+
+def test_made_ice_says_so(images):
+    from pdeplus.corruptions import _frost
+
+    _frost._pictures.cache_clear()
+    with pytest.warns(UserWarning, match="made ice textures.*pip install --no-deps imagecorruptions"):
+        corrupt(images, "frost", 1)
+
+
+def test_ice_from_a_folder(images, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.undo()
+    monkeypatch.setenv("PDEPLUS_FROST", str(tmp_path))
+    with pytest.raises(UserError, match="has no pictures of ice"):
+        corrupt(images, "frost", 1)
+    for i in range(6):
+        Image.new("RGB", (300, 200), (40 * i, 100, 200)).save(tmp_path / f"ice {i}.png")
+    black = np.zeros((100, 32, 32, 3), np.uint8)
+    out = corrupt(black, "frost", 2)[:, 0, 0]
+    assert set(out[:, 0].tolist()) == {int(0.3 * 40 * i + 1e-6) for i in range(5)}  # the sixth is never used
+    assert set(out[:, 1].tolist()) == {30}
+    (tmp_path / "ice 0.png").write_bytes(b"no picture")
+    from pdeplus.corruptions import _frost
+
+    _frost._pictures.cache_clear()
+    with pytest.raises(UserError, match="ice 0.png cannot be read as a picture"):
+        corrupt(images, "frost", 1)
+
+
+def test_training_code_does_not_import_the_test_corruptions():
+    import subprocess
+    import sys
+
+    code = "import sys, pdeplus.run, pdeplus.methods.pde_plus; sys.exit(any('corruptions' in m for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

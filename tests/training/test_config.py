@@ -1,0 +1,121 @@
+"""Precedence, checking and round trip of configs."""
+
+import tomllib
+
+import pytest
+import tomli_w
+
+import pdeplus as pp
+from pdeplus.errors import UserError
+from pdeplus.training.config import from_tables, presets, to_tables
+
+
+def test_overrides_win_over_preset_and_preset_over_defaults(tmp_path):
+    base = tmp_path / "base.toml"
+    base.write_text("[train]\nepochs = 3\nlr = 0.2\n[model]\nname = 'plain_cnn'\nwidth = 6\n")
+    top = tmp_path / "top.toml"
+    top.write_text("extends = 'base.toml'\n[train]\nlr = 0.3\n")
+    config = pp.load_config(top, ["train.batch_size=7", "seed=4", "method.name=erm", "method.label_smoothing=0.1"])
+    assert (config.train.epochs, config.train.lr, config.train.batch_size, config.seed) == (3, 0.3, 7, 4)
+    assert (config.model.name, config.model.options, config.name) == ("plain_cnn", {"width": 6}, "top")
+    assert (config.method.name, config.method.options) == ("erm", {"label_smoothing": 0.1})
+
+
+def test_only_one_level_of_extends(tmp_path):
+    for name, base in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.toml").write_text(f"extends = '{base}.toml'\n")
+    with pytest.raises(UserError, match="one level is the most"):
+        pp.load_config(tmp_path / "a.toml")
+
+
+def test_the_order_of_overrides_plays_no_part():
+    some = ["model.width=5", "model.name=plain_cnn", "method.augmentor.width=4", "method.augmentor=augmix"]
+    config = pp.load_config("demo", some)
+    assert config == pp.load_config("demo", some[::-1])
+    assert config.model.options == {"width": 5}
+    assert config.method.options == {"augmentor": {"name": "augmix", "width": 4}}
+
+
+def test_a_nested_option_alone_belongs_to_the_default_part():
+    config = pp.load_config("demo", ["method.augmentor.severity=5"])
+    assert to_tables(config)["method"]["augmentor"] == {
+        "name": "augmix", "severity": 5.0, "width": 3, "depth": 0, "operations": 9,
+    }  # fmt: skip
+
+
+def test_naming_the_part_that_is_there_already_keeps_its_options(tmp_path):
+    preset = tmp_path / "mine.toml"
+    preset.write_text("[method]\nsamples = 5\n")
+    assert pp.load_config(preset, ["method.name=pde_plus"]).method.options == {"samples": 5}
+
+
+def test_another_name_drops_the_options_of_the_one_beneath():
+    config = pp.load_config("authors", ["method.name=erm"])
+    assert config.method.options == {}
+    nested = pp.load_config("authors", ["method.augmentor.severity=5"])
+    assert nested.method.options["augmentor"]["severity"] == 5
+    assert nested.method.options["augmentor"]["width"] == 10
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_resolved_config_reads_back_as_itself(preset):
+    tables = to_tables(pp.load_config(preset))
+    again = to_tables(from_tables(tomllib.loads(tomli_w.dumps(tables))))
+    assert again == tables
+    assert "momentum" in tables["train"]
+    assert "label_smoothing" in tables["method"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "message"),
+    [
+        ("demmo", [], "preset 'demmo' is not known; did you mean 'demo'"),
+        ("demo", ["trian.epochs=3"], "trian=.*did you mean 'train'"),
+        ("demo", ["train.epoch=3"], "train.epoch=3: the key is not known; did you mean 'epochs'"),
+        ("demo", ["train.epochs=many"], "train.epochs='many' must be a whole number"),
+        ("demo", ["train.epochs=1.5"], "train.epochs=1.5 must be a whole number"),
+        ("demo", ["train.epochs=true"], "train.epochs=True must be a whole number"),
+        ("demo", ["train.lr=0"], "train.lr=0.0 must be above 0"),
+        ("demo", ["train.validation=1.0"], "train.validation=1.0 must lie between 0 and 1"),
+        ("demo", ["train.precision=fp8"], "train.precision='fp8' must be one of 'fp32', 'bf16', 'fp16'"),
+        ("demo", ["method.name=pdeplus"], "methods: 'pdeplus' is not known; did you mean 'pde_plus'"),
+        ("demo", ["method.schedule=fast"], "method.schedule='fast' must be one of 'fused'"),
+        ("demo", ["method.augmentor=augmax"], "augment: 'augmax' is not known; did you mean 'augmix'"),
+        ("demo", ["method.augmentor.strength=3"], "method.augmentor.strength=3: the key is not known"),
+        ("demo", ["method.augmentor.severity=11"], "severity=11.0 must lie between"),
+        ("demo", ["method.name=.foo"], "methods: '.foo' is not known"),
+        ("demo", ["method.name=0"], "method.name=0 must be a text"),
+        ("demo", ["train.epochs=0"], "train.epochs=0 must be above 0"),
+        ("demo", ["train.lr=nan"], "train.lr=nan must be above 0"),
+        ("demo", ["train.nesterov=true", "train.momentum=0"], "train.nesterov=true needs"),
+        ("demo", ["model.name=resnet19"], "models: 'resnet19' is not known.*resnet18"),
+        ("demo", ["model.classes=3"], "model.classes=3: the key is not known"),
+        ("demo", ["data.name=my.missing_module"], "'my.missing_module' cannot be imported"),
+        ("demo", ["data=digits"], "data='digits' must be a table; set data.name"),
+        ("demo", ["train.epochs"], "'train.epochs' is not of the form key=value"),
+        ("missing.toml", [], "missing.toml: there is no such file"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(preset, overrides, message):
+    with pytest.raises(UserError, match=message) as caught:
+        pp.load_config(preset, overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_dotted_names_load_from_the_users_code(tmp_path, monkeypatch):
+    package = tmp_path / "my_lab"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "tiny_net.py").write_text(
+        "from torch import nn\n"
+        "def build(*, classes: int, channels: int, hidden: int = 3) -> nn.Module:\n"
+        "    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    config = pp.load_config("demo", ["model.name=my_lab.tiny_net", "model.hidden=5"])
+    assert config.model.options == {"hidden": 5}
+
+
+def test_an_experiment_is_not_taken_for_a_preset():
+    with pytest.raises(UserError, match="is an experiment, of several runs: pdeplus reproduce table1_cifar10"):
+        pp.load_config("table1_cifar10")
