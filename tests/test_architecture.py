@@ -13,8 +13,8 @@ import pdeplus as pp
 SOURCE = Path(pp.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = [
-    "errors", "_lib", "functional", "core", "models", "augment", "data", "corruptions", "attacks", "methods", "training",
-    "evaluation", "reports", "theory", "studies", "cli", "__main__",
+    "errors", "_lib", "functional", "core", "models", "augment", "data", "corruptions", "attacks", "methods",
+    "training", "evaluation", "reports", "theory", "studies", "cli", "__main__",
 ]  # fmt: skip
 """The rooms and the files beside them: each imports only what stands before it."""
 FIFTEEN = {f"corruptions.{name}" for name in ("noise", "blur", "weather", "digital", "_frost", "suite", "copies")}

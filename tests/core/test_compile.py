@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Generator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.tested_models import fast_copy
 from pdeplus.functional import coverage_nll
 from pdeplus.methods.pde_plus import PDEPlus
-from pdeplus.training.session import _compile
 
 pytestmark = pytest.mark.filterwarnings(  # of torch's own tracing
     "ignore:The .grad attribute of a Tensor:UserWarning", "ignore:.torch.jit:DeprecationWarning"
@@ -112,13 +110,6 @@ def test_second_derivatives_leave_compiling_out(tmp_path):
     with pytest.warns(UserWarning, match="train.compile=true is left out: the method differentiates twice"):
         run = pp.train(pp.load_config("demo", [*chosen, "train.compile=true"]), tmp_path / "run")
     assert run.metrics[0]["loss/task"] == plain.metrics[0]["loss/task"]
-
-
-def test_synchronised_batch_norm_leaves_compiling_out():
-    net, engine = small_net(), SimpleNamespace(sync_batch_norm=True, processes=SimpleNamespace(main=True))
-    with pytest.warns(UserWarning, match="left out: BatchNorm is synchronised"):
-        _compile(net, PDEPlus(), engine)
-    assert net._compiled_call_impl is None
 
 
 @pytest.mark.filterwarnings("ignore:.*no better than chance:UserWarning")

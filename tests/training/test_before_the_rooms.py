@@ -1,4 +1,4 @@
-"""What was written before the package moved into rooms (commit 0edc6dd) still loads, and training still does the same."""
+"""What was written before the package moved into rooms (commit 0edc6dd) still loads; training still does the same."""
 
 import json
 import math

@@ -93,8 +93,9 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 import torch
-from pdeplus._checkpoint import Checkpoint, save_checkpoint, write_file
-from pdeplus._errors import UserError
+from pdeplus._lib.files import write_file
+from pdeplus.training.checkpoint import Checkpoint, save_checkpoint
+from pdeplus.errors import UserError
 
 folder = Path(sys.argv[1])
 save_checkpoint(folder, 1, Checkpoint({"w": torch.ones(1000)}, {"epoch": 1}))

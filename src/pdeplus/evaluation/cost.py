@@ -6,7 +6,6 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -17,6 +16,7 @@ from ..methods.base import Method
 from ..training.config import Config
 from ..training.distributed import Engine
 from ..training.loop import train_step
+from ..training.optimizers import build_optimizers
 from ..training.run_folder import Expects, build_network
 
 TRIAL = 4
@@ -74,11 +74,12 @@ def training_flops(config: Config, method: Method, expects: Expects, images: int
     """Operations of learning from so many images, counted on one small step of a network like the run's."""
     net = build_network(config, method, expects)
     net.train()
-    optimizers = method.optimizers(net, lambda parameters: SGD(parameters, 0.0))
+    optimizers = build_optimizers(method, net, config.train)
     stream = generator_for(0, "cost")
     shape = (TRIAL, *expects.shape)
     labels = torch.arange(TRIAL) % len(expects.classes)
     batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
     with torch.random.fork_rng():
         counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
-    return counted / TRIAL * images
+    updates = sum(operations_of(optimizer.step) for optimizer in optimizers.values())  # Muon's; others have none
+    return (counted - updates) / TRIAL * images + updates * images / config.train.batch_size

@@ -8,7 +8,6 @@ from typing import Literal, final
 
 import torch
 from torch import nn
-from torch.optim import SGD
 
 from .._lib.seeds import generator_for
 from ..data.base import Batch, split
@@ -17,6 +16,7 @@ from ..methods.base import Method
 from ..training.config import Config, config_hash
 from ..training.distributed import Engine
 from ..training.loop import train_step
+from ..training.optimizers import build_optimizers
 from ..training.run_folder import build_method, build_network, build_source, expects_of
 from .cells import Cell, is_tested, is_trained
 
@@ -122,7 +122,7 @@ def _seconds(
     images = torch.rand(size, *shape, generator=stream, device=engine.device)
     labels = torch.arange(size, device=engine.device) % classes
     batch = Batch(images, labels, lambda x, generator: x, stream)
-    optimizers = method.optimizers(net.train(), lambda parameters: SGD(parameters, 0.0))
+    optimizers = build_optimizers(method, net.train(), config.train)
 
     def learn() -> object:
         return train_step(net.train(), method, batch, optimizers, engine)

@@ -12,6 +12,9 @@ from typing import Any, Literal, cast
 from .._lib.registry import check_options, find, resolved, unknown
 from ..errors import UserError
 
+NEW = {"new": True}
+"""Marks an option that older configs do not have: at its default it does not count in `config_hash`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -30,13 +33,13 @@ class Train:
     batch_size: int = 128
     """Original images per step (PDE+ adds as many augmented ones)."""
     lr: float = 0.05
-    """Peak learning rate of SGD on the task."""
+    """Peak learning rate on the task."""
     momentum: float = 0.9
-    """Of SGD."""
+    """Momentum of SGD and Muon; the decay of AdamW's first moment."""
     nesterov: bool = False
-    """Of SGD."""
+    """Nesterov's momentum in SGD and Muon."""
     weight_decay: float = 5e-4
-    """Of SGD."""
+    """Weight decay: added to the gradient in SGD, decoupled from it in AdamW and Muon."""
     warmup: float = 0.0
     """Epochs of linear warm-up before the cosine to zero, both per step."""
     clip_norm: float = 0.0
@@ -46,7 +49,7 @@ class Train:
     batch_norm: Literal["shared", "split", "recalibrate"] = "shared"
     """Statistics of plain and diffused passes: shared, split, or measured anew before evaluation."""
     sync_batch_norm: bool = False
-    """Of several processes: statistics over all their images of a batch; false over each process's own."""
+    """On several GPUs: BatchNorm's statistics over the whole batch; false over each process's own part."""
     validation: float = 0.1
     """Fraction of the training images held out, stratified."""
     limit: int = 0
@@ -54,7 +57,7 @@ class Train:
     reshuffle: bool = True
     """A new order every epoch; false repeats the first epoch's (authors' code)."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the forward passes."""
+    """Precision of the forward passes."""
     channels_last: bool = True
     """Memory layout of images and convolutions."""
     compile: bool = False
@@ -63,6 +66,10 @@ class Train:
     """Keep the weights of every so many epochs, which selection by an oracle needs; 0 for none."""
     checkpoint_seconds: float = 120.0
     """Time between checkpoints within an epoch; there is always one at its end."""
+    optimizer: Literal["sgd", "adamw", "muon"] = field(default="sgd", metadata=NEW)
+    """What minimises the task's loss; Muon steps on matrices and filters, and by SGD on the rest."""
+    decay: Literal["all", "matrices"] = field(default="all", metadata=NEW)
+    """What weight decay shrinks: all parameters, or only those of two dimensions and more (no norms, no biases)."""
 
     def __post_init__(self) -> None:
         positive = ("epochs", "batch_size", "lr")
@@ -73,8 +80,9 @@ class Train:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
         if self.nesterov and not self.momentum:
             raise UserError("train.nesterov=true needs train.momentum above 0")
-        if self.ema >= 1:
-            raise UserError(f"train.ema={self.ema} must be below 1")
+        for name, applies in (("ema", True), ("momentum", self.optimizer == "adamw")):
+            if applies and getattr(self, name) >= 1:
+                raise UserError(f"train.{name}={getattr(self, name)} must be below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,8 @@ class Config:
 
 
 FAMILY_OF = {"data": "data", "model": "models", "method": "methods"}
+FROM_THE_DATA = {"classes": 0, "channels": 0}
+"""Arguments of a model that are no options: the data set gives them."""
 
 
 def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -131,7 +141,9 @@ def to_tables(config: Config) -> dict[str, Any]:
     tables: dict[str, Any] = {"name": config.name, "seed": config.seed}
     for key, family in FAMILY_OF.items():
         part = cast(Part, getattr(config, key))
-        tables[key] = {"name": part.name, **resolved(family, part.name, part.options)}
+        options = resolved(family, part.name, part.options)
+        hidden = FROM_THE_DATA if key == "model" else {}
+        tables[key] = {"name": part.name, **{k: v for k, v in options.items() if k not in hidden}}
     return {**tables, "train": asdict(config.train)}
 
 
@@ -140,6 +152,9 @@ def config_hash(config: Config) -> str:
     tables = to_tables(replace(config, name="", seed=0))
     if config.data.name != "image_folder":  # whose root is the data set
         tables["data"].pop("root", None)
+    for option in fields(Train):
+        if "new" in option.metadata and tables["train"][option.name] == option.default:
+            del tables["train"][option.name]
     return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -158,7 +173,7 @@ def _part(key: str, value: Any) -> Part:
     if not isinstance(name, str):
         raise UserError(f"{key}.name={name!r} must be a text")
     target = find(FAMILY_OF[key], name)
-    hidden = {"classes": 0, "channels": 0} if key == "model" else {}
+    hidden = FROM_THE_DATA if key == "model" else {}
     check_options(target, options, where=key, hidden=hidden)
     return Part(name=name, options=options)
 

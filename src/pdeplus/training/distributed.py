@@ -242,7 +242,7 @@ class Engine:
         self._scaler.scale(loss).backward(inputs=inputs)
 
     def step(self, optimizers: Sequence[Optimizer], clip_norm: float) -> None:
-        """Step, the gradients of all these optimisers together scaled to a norm of at most `clip_norm` if it is not 0."""
+        """Step with each; their gradients together are first cut to a norm of `clip_norm`, unless that is 0."""
         if clip_norm:
             for optimizer in optimizers:
                 self._scaler.unscale_(optimizer)

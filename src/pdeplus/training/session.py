@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map
 from tqdm import tqdm
@@ -22,6 +22,7 @@ from ..methods.base import Method
 from .checkpoint import Checkpoint
 from .config import Train
 from .distributed import Engine, Processes, synchronised
+from .optimizers import build_optimizers
 
 Metrics = dict[str, Any]
 LEAST_SHARE = 2
@@ -128,12 +129,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     if layout is torch.channels_last and engine.device.type == "cpu" and row > SAFE_ROW:
         step_by_indexing(model)
     model.to(memory_format=layout)  # type: ignore[reportCallIssue]
-
-    def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        s = settings
-        return SGD(parameters, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
-
-    optimizers = method.optimizers(model, build)
+    optimizers = build_optimizers(method, model, settings)
     peaks = {name: [float(group["lr"]) for group in o.param_groups] for name, o in optimizers.items()}
     averaged = None
     if settings.ema:
