@@ -108,10 +108,10 @@ def test_every_other_epoch_is_kept(tmp_path):
 
 def test_selection_reaches_the_network(run, tmp_path):
     images = digits()
-    for selection, epoch, file in (("last", 3, "model"), ("validation", 2, "best")):
-        (record,) = pp.evaluate(run, "clean", selection=selection, out=tmp_path)
+    for chosen, epoch, file in (("last", 3, "model"), ("validation", 2, "best")):
+        (record,) = pp.evaluate(run, "clean", selection=chosen, out=tmp_path)
         net = run.load_weights(run.path / f"{file}.safetensors")
-        assert (record.selection, record.epoch) == (selection, epoch)
+        assert (record.selection, record.epoch) == (chosen, epoch)
         assert record.nll == pytest.approx(by_hand(net(images.floats()), images.labels)["nll"], rel=1e-4)
     assert len(read_records(tmp_path / "records.jsonl")) == 2
 

@@ -1,4 +1,7 @@
-"""What training writes into a run folder, but for the checkpoints. Of several processes the main one alone does."""
+"""A run folder: config, environment, metrics, checkpoints, weights; and training into one.
+
+Of several processes the main one alone writes.
+"""
 
 import contextlib
 import json
@@ -29,92 +32,12 @@ from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .config import Config, Part, config_hash, load_config, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
+from .selection import shifted
 from .session import Metrics, Progress, Session, Watch, open_session
-
-LEFT_BEHIND = (LOCK, "config.toml.tmp")
-
-
-def check_unused(folder: Path) -> None:
-    """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
-    if folder.exists() and (not folder.is_dir() or any(p.name not in LEFT_BEHIND for p in folder.iterdir())):
-        begun = (folder / "config.toml").exists()
-        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
-        raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
-
-
-@contextmanager
-def begun(folder: Path, config: str) -> Generator[None]:
-    """Within it the folder is there, holds the config and is locked."""
-    make_folder(folder)
-    with locked(folder):
-        check_unused(folder)  # another process may have been a moment faster
-        try:
-            write_file(folder / "config.toml", config.encode())
-        except UserError:
-            (folder / LOCK).unlink()
-            folder.rmdir()
-            raise
-        yield
-
-
-def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics]) -> None:
-    """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
-    stamp(folder)
-    if not (folder / "model.json").exists():
-        write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
-    write_metrics(folder, history)
-
-
-def score_of(record: Metrics) -> float:
-    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
-    clean = float(record["validation/accuracy"])
-    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
-
-
-def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
-    """One line per epoch."""
-    lines = "".join(json.dumps(record) + "\n" for record in history)
-    write_file(folder / "metrics.jsonl", lines.encode())
-
-
-def write_epoch(
-    folder: Path, keep_every: int, show: Callable[[Metrics], None], progress: Progress, network: nn.Module
-) -> None:
-    """The epoch's record, and its weights where they are the best so far or to be kept."""
-    write_metrics(folder, progress.history)
-    scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
-    if scores[-1] == max(scores):  # of equals the later, which has learnt longer
-        write_weights(folder / "best.safetensors", network)
-    if keep_every and epoch % keep_every == 0:
-        write_weights(folder / "epochs" / f"{epoch:04d}.safetensors", network)
-    show(progress.history[-1])
-
-
-def write_weights(path: Path, network: nn.Module) -> None:
-    """The network's weights, in a folder that is made if need be."""
-    make_folder(path.parent)
-    write_file(path, encode_weights(network.state_dict()))
-
-
-@contextmanager
-def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
-    """Where TensorBoard is installed, what writes an epoch's record to it; else what does nothing."""
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        yield lambda record: None
-        return
-    with SummaryWriter(folder / "tensorboard") as writer:
-
-        def write(record: Metrics) -> None:
-            for name, value in record.items():
-                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
-
-        yield write
-
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
+LEFT_BEHIND = (LOCK, "config.toml.tmp")
 
 
 @final
@@ -263,6 +186,46 @@ def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None)
     return resume(folder, watch=watch)
 
 
+def _prepare(config: Config) -> tuple[Session, Expects]:
+    """Build all parts, so that bad input is answered before anything is written."""
+    source, method = build_source(config), build_method(config)
+    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
+    expects = expects_of(source, parts.train)
+    network = build_network(config, method, expects)
+    check_batch_size(network, config.train.batch_size)
+    parts.train.preload()
+    parts.validation.preload()
+    parts = replace(parts, shifted=shifted(parts.validation, config.seed))
+    return open_session(network, method, parts, config.train, config.seed), expects
+
+
+def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+    """Train into a folder that holds the config, from a checkpoint or from the start."""
+    processes = session.processes
+    history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
+    with processes.one_voice(), _resumable(folder):
+        processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+        with held_back() as stop, tensorboard(folder) if processes.main else nullcontext(_show_nothing) as show:
+            save = partial(save_checkpoint, folder / "checkpoints")
+            on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
+            watch = watch or _watch_nothing
+            network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
+            if network is not None:
+                processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+        if network is None:
+            raise Stopped("stopped, as another process of this job was asked to")
+    return Run(folder)
+
+
+@contextlib.contextmanager
+def _resumable(folder: Path) -> Generator[None]:
+    """Within it the loss of another process is told with the way out."""
+    try:
+        yield
+    except ProcessLost as error:
+        raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
+
+
 def build_source(config: Config) -> Source:
     """The configured data set."""
     return _build("data", config.data)
@@ -296,50 +259,95 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
 
 
-def _prepare(config: Config) -> tuple[Session, Expects]:
-    """Build all parts, so that bad input is answered before anything is written."""
-    source, method = build_source(config), build_method(config)
-    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    expects = expects_of(source, parts.train)
-    network = build_network(config, method, expects)
-    check_batch_size(network, config.train.batch_size)
-    parts.train.preload()
-    parts.validation.preload()
-    from .selection import shifted  # here: what training imports knows no corruption
-
-    parts = replace(parts, shifted=shifted(parts.validation, config.seed))
-    return open_session(network, method, parts, config.train, config.seed), expects
-
-
-def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
-    """Train into a folder that holds the config, from a checkpoint or from the start."""
-    processes = session.processes
-    history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
-    with processes.one_voice(), _resumable(folder):
-        processes.on_main(lambda: begin_files(folder, asdict(expects), history))
-        with held_back() as stop, tensorboard(folder) if processes.main else nullcontext(_show_nothing) as show:
-            save = partial(save_checkpoint, folder / "checkpoints")
-            on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
-            watch = watch or _watch_nothing
-            network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
-            if network is not None:
-                processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
-        if network is None:
-            raise Stopped("stopped, as another process of this job was asked to")
-    return Run(folder)
+def _build(family: str, part: Part, **given: Any) -> Any:
+    return registry.build(family, part.name, part.options, **given)
 
 
 @contextlib.contextmanager
-def _resumable(folder: Path) -> Generator[None]:
-    """Within it the loss of another process is told with the way out."""
-    try:
+def _seeded(seed: int) -> Generator[None]:
+    """Torch's global random state is `seed`'s within and as before afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
         yield
-    except ProcessLost as error:
-        raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
 
 
-def _build(family: str, part: Part, **given: Any) -> Any:
-    return registry.build(family, part.name, part.options, **given)
+def score_of(record: Metrics) -> float:
+    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
+    clean = float(record["validation/accuracy"])
+    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
+    if folder.exists() and (not folder.is_dir() or any(p.name not in LEFT_BEHIND for p in folder.iterdir())):
+        begun = (folder / "config.toml").exists()
+        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
+        raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
+
+
+@contextmanager
+def begun(folder: Path, config: str) -> Generator[None]:
+    """Within it the folder is there, holds the config and is locked."""
+    make_folder(folder)
+    with locked(folder):
+        check_unused(folder)  # another process may have been a moment faster
+        try:
+            write_file(folder / "config.toml", config.encode())
+        except UserError:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+            raise
+        yield
+
+
+def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics]) -> None:
+    """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
+    stamp(folder)
+    if not (folder / "model.json").exists():
+        write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
+    write_metrics(folder, history)
+
+
+def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
+    """One line per epoch."""
+    lines = "".join(json.dumps(record) + "\n" for record in history)
+    write_file(folder / "metrics.jsonl", lines.encode())
+
+
+def write_epoch(
+    folder: Path, keep_every: int, show: Callable[[Metrics], None], progress: Progress, network: nn.Module
+) -> None:
+    """The epoch's record, and its weights where they are the best so far or to be kept."""
+    write_metrics(folder, progress.history)
+    scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
+    if scores[-1] == max(scores):  # of equals the later, which has learnt longer
+        write_weights(folder / "best.safetensors", network)
+    if keep_every and epoch % keep_every == 0:
+        write_weights(folder / "epochs" / f"{epoch:04d}.safetensors", network)
+    show(progress.history[-1])
+
+
+def write_weights(path: Path, network: nn.Module) -> None:
+    """The network's weights, in a folder that is made if need be."""
+    make_folder(path.parent)
+    write_file(path, encode_weights(network.state_dict()))
+
+
+@contextmanager
+def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
+    """Where TensorBoard is installed, what writes an epoch's record to it; else what does nothing."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        yield lambda record: None
+        return
+    with SummaryWriter(folder / "tensorboard") as writer:
+
+        def write(record: Metrics) -> None:
+            for name, value in record.items():
+                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
+
+        yield write
 
 
 def _show_nothing(record: Metrics) -> None: ...
@@ -366,11 +374,3 @@ def _read_expects(path: Path) -> Expects:
         pass
     way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Generator[None]:
-    """Torch's global random state is `seed`'s within and as before afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
