@@ -17,15 +17,19 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from ..errors import UserError
 
 FAMILIES = {"methods": "Method", "models": "build", "data": "Source", "augment": "Augmentor"}
-"""Each family's folder, and what a file in it provides: a final class of that kind, or that function."""
+"""Each family's folder, and what a file in it provides: a final class of that kind, or that function.
+
+A function is handed out with the options that all of its family have: `complete` in the family's base adds them."""
+HELPERS = {"base", "normalise"}
+"""Files of those folders that are no members, besides those whose names start with an underscore."""
 Target = Callable[..., Any]
 
 
 def names(family: str) -> list[str]:
     """All names of a family."""
     package = importlib.import_module(f"pdeplus.{family}")
-    found = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return sorted(name for name in found if not name.startswith("_") and name != "base")
+    found = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return sorted(name for name in found - HELPERS if not name.startswith("_"))
 
 
 def find(family: str, name: str) -> Target:
@@ -38,16 +42,16 @@ def find(family: str, name: str) -> Target:
         module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
-    provided = FAMILIES[family]
+    provided, base = FAMILIES[family], importlib.import_module(f"pdeplus.{family}.base")
     if provided.islower():
         target = getattr(module, provided, None)
     else:
-        base = getattr(importlib.import_module(f"pdeplus.{family}.base"), provided)
+        kind = getattr(base, provided)
         classes = (c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__)
-        target = next((c for c in classes if issubclass(c, base) and c is not base), None)
+        target = next((c for c in classes if issubclass(c, kind) and c is not kind), None)
     if target is None:
         raise UserError(f"{family}: {name!r} has no {provided}")
-    return cast(Target, target)
+    return cast(Target, base.complete(target) if provided.islower() else target)
 
 
 def build(family: str, name: str, options: Mapping[str, Any], **given: Any) -> Any:

@@ -132,7 +132,8 @@ def changing(net: nn.Module, changes: Mapping[str, Change]) -> Generator[None]:
             handle = module.register_forward_hook(_on_output(changes[name]))
             stack.callback(handle.remove)
         if INPUT in changes:
-            handle = net.register_forward_pre_hook(_on_input(changes[INPUT]))
+            # before the network's own hooks: it may normalise its input
+            handle = net.register_forward_pre_hook(_on_input(changes[INPUT]), prepend=True)
             stack.callback(handle.remove)
         yield
 

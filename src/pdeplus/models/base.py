@@ -1,12 +1,18 @@
-"""What a model file provides, and where ADD blocks go in it."""
+"""What all networks share: options, sizes that none can have, and where ADD blocks go."""
 
 from collections.abc import Sequence
 
 from torch import nn
 
 from ..errors import UserError
+from .normalise import Build, with_normalisation
 
 SMALLEST_IMAGE = 8
+
+
+def complete(build: Build) -> Build:
+    """A model file's `build` with the options that every network has."""
+    return with_normalisation(build)
 
 
 def stage_names(model: nn.Module) -> list[str]:
