@@ -133,6 +133,15 @@ def describe(hint: Any) -> str:
     return words.get(hint, getattr(hint, "__name__", str(hint)))
 
 
+def choices(hint: Any) -> tuple[str, ...]:
+    """What a Literal allows, in its order, for a command's flag; in a union, such as with None, its Literals count."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    found = tuple(str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part))
+    if not found:
+        raise TypeError(f"{hint} names no choices: it is no Literal")
+    return found
+
+
 def _convert(value: Any, hint: Any) -> tuple[bool, Any]:
     """Whether `value` fits `hint`, and the value to use: whole numbers pass for floats, lists for tuples."""
     origin, arguments = get_origin(hint), get_args(hint)
