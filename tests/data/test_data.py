@@ -1,6 +1,7 @@
 """Data sets, splits and batches."""
 
 import importlib
+import sys
 
 import pytest
 import torch
@@ -77,6 +78,14 @@ def test_digits_are_the_bundled_ones_at_any_size():
     source = Digits(size=24, channels=1)
     assert len(source.train()) + len(source.test()["clean"]) == 1797
     assert source.train().images.shape[1:] == (1, 24, 24)
+
+
+def test_digits_without_scikit_learn_cost_one_line(monkeypatch):
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    config = load_config("demo")  # a config may name them all the same
+    with pytest.raises(UserError, match=r"^data set digits needs sklearn\S*: pip install 'pdeplus\[digits\]'$"):
+        registry.build("data", config.data.name, config.data.options).train()
 
 
 def test_synthetic_styles_share_classes_but_not_looks():

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import final
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from .._lib.extras import require
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
 from .base import Images, Source, check_least
@@ -44,9 +45,8 @@ class Digits(Source):
         return {"clean": self._part(slice(TEST_IMAGES))}
 
     def _part(self, part: slice) -> Images:
-        from sklearn.datasets import load_digits  # type: ignore[reportMissingTypeStubs]
-
-        pixels, targets = cast(tuple[Any, Any], load_digits(return_X_y=True))
+        (datasets,) = require("sklearn.datasets", purpose="data set digits", extra="digits")
+        pixels, targets = datasets.load_digits(return_X_y=True)
         grey = torch.from_numpy(np.asarray(pixels, dtype=np.float32)).view(-1, 8, 8)  # 0..16
         labels = torch.from_numpy(np.asarray(targets, dtype=np.int64))
         chosen = torch.randperm(len(labels), generator=generator_for(0, "digits"))[part]
