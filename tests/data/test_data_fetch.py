@@ -14,9 +14,8 @@ from support import data_files as made_data
 from support.data_files import tar_of
 
 from pdeplus.cli import main
-from pdeplus.data import _download as _fetch
-from pdeplus.data import _second_sources
-from pdeplus.data._download import Download, Origin, SecondSource, Unreachable, fetch
+from pdeplus.data import _download, _second_sources
+from pdeplus.data._download import Origin, SecondSource, Unreachable, fetch, get
 from pdeplus.data.cifar10 import Cifar10
 from pdeplus.errors import UserError
 
@@ -58,9 +57,10 @@ def server(monkeypatch):
         thread.join()
 
 
-def offer(server, file: str, body: bytes) -> Download:
+def offer(server, file: str, body: bytes) -> tuple[str, str]:
+    """Let the server have a file; its URL and its MD5."""
     server.files[f"/{file}"] = body
-    return Download(url=f"{server.url}/{file}", md5=hashlib.md5(body).hexdigest())
+    return f"{server.url}/{file}", hashlib.md5(body).hexdigest()
 
 
 BODY = made_data.pixels(0, 300_000).tobytes()
@@ -69,7 +69,7 @@ BODY = made_data.pixels(0, 300_000).tobytes()
 def test_a_broken_connection_is_taken_up_where_it_broke(server, tmp_path):
     download = offer(server, "x.tar", BODY)
     server.breaks = [100_000, 250_000]
-    assert fetch(download, tmp_path).read_bytes() == BODY
+    assert fetch(*download, tmp_path).read_bytes() == BODY
     assert server.asked == [None, "bytes=100000-", "bytes=250000-"]
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
 
@@ -77,36 +77,36 @@ def test_a_broken_connection_is_taken_up_where_it_broke(server, tmp_path):
 def test_an_earlier_calls_part_is_gone_on_with(server, tmp_path):
     download = offer(server, "x.tar", BODY)
     (tmp_path / "x.tar.part").write_bytes(BODY[:1234])
-    assert fetch(download, tmp_path).read_bytes() == BODY
+    assert fetch(*download, tmp_path).read_bytes() == BODY
     assert server.asked == ["bytes=1234-"]
 
 
 def test_a_complete_part_is_only_checked(server, tmp_path):
     (tmp_path / "x.tar.part").write_bytes(BODY)
-    assert fetch(offer(server, "x.tar", BODY), tmp_path).read_bytes() == BODY
+    assert fetch(*offer(server, "x.tar", BODY), tmp_path).read_bytes() == BODY
 
 
 def test_a_server_without_ranges_starts_anew(server, tmp_path):
     server.ranges = False
     (tmp_path / "x.tar.part").write_bytes(b"something else")
-    assert fetch(offer(server, "x.tar", BODY), tmp_path).read_bytes() == BODY
+    assert fetch(*offer(server, "x.tar", BODY), tmp_path).read_bytes() == BODY
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(server, tmp_path):
-    download = replace(offer(server, "x.tar", BODY), md5="0" * 32)
+    download = offer(server, "x.tar", BODY)[0], "0" * 32
     with pytest.raises(UserError, match="MD5"):
-        fetch(download, tmp_path)
+        fetch(*download, tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.tar").write_bytes(b"put here by hand")
     with pytest.raises(UserError, match="x.tar is damaged or another file"):
-        fetch(download, tmp_path)
+        fetch(*download, tmp_path)
     assert (tmp_path / "x.tar").read_bytes() == b"put here by hand"
 
 
 def test_a_file_that_is_there_is_not_asked_for(server, tmp_path):
     download = offer(server, "x.tar", BODY)
     (tmp_path / "x.tar").write_bytes(BODY)
-    fetch(download, tmp_path)
+    fetch(*download, tmp_path)
     assert server.asked == []
 
 
@@ -114,10 +114,10 @@ def test_a_server_that_gives_nothing_is_left_and_the_part_kept(server, tmp_path)
     download = offer(server, "x.tar", BODY)
     server.breaks = [1000, *[1000] * 20]
     with pytest.raises(Unreachable, match="again and again"):
-        fetch(download, tmp_path)
+        fetch(*download, tmp_path)
     assert (tmp_path / "x.tar.part").read_bytes() == BODY[:1000]
     with pytest.raises(Unreachable, match="404"):
-        fetch(Download(url=f"{server.url}/nothing", md5=""), tmp_path)
+        fetch(f"{server.url}/nothing", "", tmp_path)
 
 
 @pytest.fixture
@@ -129,23 +129,23 @@ def small_set(server, monkeypatch):
         folder="small",
         marks=("one", "two"),
         size="1 MB",
-        downloads=(offer(server, "small.tar.gz", tar_of(entries)),),
+        downloads=dict([offer(server, "small.tar.gz", tar_of(entries))]),
     )
-    monkeypatch.setattr(_fetch, "origin_of", lambda name: origin)
+    monkeypatch.setattr(_download, "origin_of", lambda name: origin)
     return origin
 
 
 def test_get_leaves_the_complete_folder_and_nothing_else(small_set, server, tmp_path):
-    assert "is in" in _fetch.get("cifar100", str(tmp_path / "new"))
+    assert "is in" in get("cifar100", str(tmp_path / "new"))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["small"]
     assert (tmp_path / "new" / "small" / "one").read_bytes() == BODY
-    assert "already" in _fetch.get("cifar100", str(tmp_path / "new"))
+    assert "already" in get("cifar100", str(tmp_path / "new"))
     assert len(server.asked) == 1
 
 
 def test_an_archive_put_there_by_hand_is_used_and_left(small_set, server, tmp_path):
     (tmp_path / "small.tar.gz").write_bytes(server.files.pop("/small.tar.gz"))
-    _fetch.get("cifar100", str(tmp_path))
+    get("cifar100", str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small", "small.tar.gz"]
     assert server.asked == []
 
@@ -157,29 +157,29 @@ def test_nothing_half_unpacked_is_taken_for_the_set(small_set, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(_fetch, "unpack", interrupted)
+        patched.setattr(_download, "unpack", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            _fetch.get("cifar100", str(tmp_path))
+            get("cifar100", str(tmp_path))
     assert not (tmp_path / "small").exists()
-    _fetch.get("cifar100", str(tmp_path))
+    get("cifar100", str(tmp_path))
     assert (tmp_path / "small" / "one").read_bytes() == BODY
     (tmp_path / "small" / "two").unlink()
     with pytest.raises(UserError, match="small has no two; move it away"):
-        _fetch.get("cifar100", str(tmp_path))
+        get("cifar100", str(tmp_path))
 
 
 def test_an_archive_of_something_else_is_refused(server, small_set, monkeypatch, tmp_path):
-    other = replace(small_set, downloads=(offer(server, "other.tar.gz", tar_of({"other/one": b"1"})),))
-    monkeypatch.setattr(_fetch, "origin_of", lambda name: other)
+    other = replace(small_set, downloads=dict([offer(server, "other.tar.gz", tar_of({"other/one": b"1"}))]))
+    monkeypatch.setattr(_download, "origin_of", lambda name: other)
     with pytest.raises(UserError, match="has no small/one"):
-        _fetch.get("cifar100", str(tmp_path))
+        get("cifar100", str(tmp_path))
     assert not (tmp_path / "small").exists()
 
 
 def test_several_plain_files_are_the_set(server, small_set, monkeypatch, tmp_path):
-    downloads = (offer(server, "one.gz", b"1"), offer(server, "two.gz", b"2"))
-    monkeypatch.setattr(_fetch, "origin_of", lambda name: replace(small_set, marks=("one*",), downloads=downloads))
-    _fetch.get("cifar100", str(tmp_path))
+    downloads = dict([offer(server, "one.gz", b"1"), offer(server, "two.gz", b"2")])
+    monkeypatch.setattr(_download, "origin_of", lambda name: replace(small_set, marks=("one*",), downloads=downloads))
+    get("cifar100", str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
     assert (tmp_path / "small" / "two.gz").read_bytes() == b"2"
 
@@ -187,8 +187,8 @@ def test_several_plain_files_are_the_set(server, small_set, monkeypatch, tmp_pat
 def test_offline_costs_one_line_with_what_to_put_where(server, small_set, tmp_path):
     server.files.clear()
     with pytest.raises(UserError) as refused:
-        _fetch.get("cifar100", str(tmp_path))
-    assert f"download {small_set.downloads[0].url} elsewhere, put it into {tmp_path}" in str(refused.value)
+        get("cifar100", str(tmp_path))
+    assert f"download {next(iter(small_set.downloads))} elsewhere, put it into {tmp_path}" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,13 +205,13 @@ def test_a_second_source_steps_in_and_its_failure_is_told(server, small_set, mon
     for second, command in ((fail, "python3"), (make, "no-such-command")):
         source = SecondSource(about="a mirror", command=command, make=second)
         monkeypatch.setattr(shutil, "which", lambda name: name if name == "python3" else None)
-        monkeypatch.setattr(_fetch, "origin_of", lambda name, s=source: replace(small_set, second=s))
+        monkeypatch.setattr(_download, "origin_of", lambda name, s=source: replace(small_set, second=s))
         with pytest.raises(UserError, match="elsewhere, put it into"):
-            _fetch.get("cifar100", str(tmp_path))
+            get("cifar100", str(tmp_path))
         assert list(tmp_path.iterdir()) == []
     good = SecondSource(about="a mirror", command="python3", make=make)
-    monkeypatch.setattr(_fetch, "origin_of", lambda name: replace(small_set, second=good))
-    assert "from a mirror" in _fetch.get("cifar100", str(tmp_path))
+    monkeypatch.setattr(_download, "origin_of", lambda name: replace(small_set, second=good))
+    assert "from a mirror" in get("cifar100", str(tmp_path))
 
 
 def test_the_npm_packages_pictures_become_the_original_rows(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from support.data_files import (
 
 from pdeplus.data._cifar import read_pickle
 from pdeplus.data._corrupted import corruption_names, read_corrupted
-from pdeplus.data._folders import resize
+from pdeplus.data._reading import resize
 from pdeplus.data.cifar10 import Cifar10
 from pdeplus.data.cifar10_c import Cifar10C
 from pdeplus.data.cifar100 import Cifar100

@@ -10,7 +10,7 @@ from PIL import Image
 from support.data_files import DOMAINS, SHARED, WNIDS, make, pixels, write_class_folders, write_pictures
 
 from pdeplus import load_config, train
-from pdeplus.data import _pictures as _stream
+from pdeplus.data import _pictures
 from pdeplus.data._corrupted import read_corrupted
 from pdeplus.data.base import Images, match_classes, split
 from pdeplus.data.image_folder import ImageFolder
@@ -28,7 +28,7 @@ def no_decoding(monkeypatch) -> None:
     def fail(path):
         raise AssertionError(f"{path} was decoded")
 
-    monkeypatch.setattr(_stream, "read_picture", fail)
+    monkeypatch.setattr(_pictures, "read_picture", fail)
 
 
 def test_one_folder_is_cut_in_two_by_the_seed_and_no_picture_is_lost(tmp_path):

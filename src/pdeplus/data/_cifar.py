@@ -1,4 +1,4 @@
-"""The files of CIFAR-10 and CIFAR-100: pickles of rows of 3,072 bytes."""
+"""The files of CIFAR-10 and CIFAR-100, rows of 3,072 bytes in pickles, which are read without being run."""
 
 import io
 import pickle
@@ -11,10 +11,32 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ._folders import checked_labels, resize
+from ._reading import checked_labels, resize
 from .base import Images
 
+ROW = 3 * 32 * 32
 MOST_BYTES = 2_000_000_000
+
+
+def read_batches(paths: Sequence[Path], label_key: str, classes: int, size: int) -> Images:
+    """The images of some files, one file after the other, at size×size.
+
+    Every file is checked: rows of 3,072 bytes, a label for each, labels in range.
+    """
+    rows, labels = list[NDArray[np.uint8]](), list[torch.Tensor]()
+    for path in paths:
+        entries = read_pickle(path)
+        if not isinstance(entries.get("data"), np.ndarray) or not isinstance(entries.get(label_key), list):
+            raise UserError(f"{path} is no CIFAR file: it has no 'data' or no '{label_key}'")
+        data = cast(NDArray[np.uint8], entries["data"])
+        if data.ndim != 2 or data.shape[1] != ROW or not len(data):
+            raise UserError(f"{path}: data of shape {data.shape} is not N×{ROW}")
+        labels.append(checked_labels(entries[label_key], classes, path))
+        if len(labels[-1]) != len(data):
+            raise UserError(f"{path} has {len(data)} images but {len(labels[-1])} labels")
+        rows.append(data)
+    images = torch.from_numpy(np.concatenate(rows)).view(-1, 3, 32, 32)
+    return Images(resize(images, size), torch.cat(labels))
 
 
 def read_pickle(path: str | Path) -> dict[str, Any]:
@@ -60,7 +82,8 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[reportPrivateUsage, reportU
 class _Array:
     """Takes an array's state and gives the array, if it is one of plain bytes."""
 
-    state: object = None
+    def __init__(self, state: object = None) -> None:
+        self.state = state
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -80,25 +103,15 @@ class _Array:
 class _Kind:
     """Takes the place of a numpy dtype."""
 
-    def __init__(self, code: object) -> None:
+    def __init__(self, code: object, *flags: object) -> None:
         self.code = code
 
     def __setstate__(self, state: object) -> None:
         """Byte order and the like, which single bytes have not."""
 
 
-def _reconstruct(*arguments: object) -> _Array:
-    return _Array()
-
-
 def _from_buffer(raw: object, kind: object, shape: object, order: object) -> _Array:
-    array = _Array()
-    array.state = (1, shape, kind, order == "F", bytes(raw) if isinstance(raw, bytes | bytearray) else None)
-    return array
-
-
-def _dtype(code: object, *flags: object) -> _Kind:
-    return _Kind(code)
+    return _Array((1, shape, kind, order == "F", bytes(raw) if isinstance(raw, bytes | bytearray) else None))
 
 
 def _encode(text: object, encoding: object) -> bytes:
@@ -112,10 +125,10 @@ def _no_array(*arguments: object) -> None:
 
 
 _STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "_reconstruct"): lambda *arguments: _Array(),
     ("numpy.core.numeric", "_frombuffer"): _from_buffer,
     ("numpy", "ndarray"): _no_array,
-    ("numpy", "dtype"): _dtype,
+    ("numpy", "dtype"): _Kind,
     ("_codecs", "encode"): _encode,
 }
 
@@ -126,27 +139,3 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     raise pickle.UnpicklingError(f"it has {value!r:.50} where a text belongs")
-
-
-ROW = 3 * 32 * 32
-
-
-def read_batches(paths: Sequence[Path], label_key: str, classes: int, size: int) -> Images:
-    """The images of some files, one file after the other, at size×size.
-
-    Every file is checked: rows of 3,072 bytes, a label for each, labels in range.
-    """
-    rows, labels = list[NDArray[np.uint8]](), list[torch.Tensor]()
-    for path in paths:
-        entries = read_pickle(path)
-        if not isinstance(entries.get("data"), np.ndarray) or not isinstance(entries.get(label_key), list):
-            raise UserError(f"{path} is no CIFAR file: it has no 'data' or no '{label_key}'")
-        data = cast(NDArray[np.uint8], entries["data"])
-        if data.ndim != 2 or data.shape[1] != ROW or not len(data):
-            raise UserError(f"{path}: data of shape {data.shape} is not N×{ROW}")
-        labels.append(checked_labels(entries[label_key], classes, path))
-        if len(labels[-1]) != len(data):
-            raise UserError(f"{path} has {len(data)} images but {len(labels[-1])} labels")
-        rows.append(data)
-    images = torch.from_numpy(np.concatenate(rows)).view(-1, 3, 32, 32)
-    return Images(resize(images, size), torch.cat(labels))

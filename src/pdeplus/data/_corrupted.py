@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -10,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ._folders import checked_labels, labelled_pictures, resize
-from .base import Images
+from ._reading import checked_labels, labelled_pictures, resize
+from .base import Images, Source
 
 SEVERITIES = range(1, 6)
 MANIFEST = "corruptions.json"
@@ -57,16 +58,15 @@ class OnDemand(Mapping[str, Images]):
         return len(self._readers)
 
 
-def clean_and_corrupted(
-    clean: Callable[[], Images], folder: Path, names: Sequence[str], classes: Sequence[str], size: int
-) -> OnDemand:
-    """The clean test images under "clean", then "fog/1" and so on for each name and severity."""
-
-    def reader(name: str, severity: int) -> Callable[[], Images]:
-        return lambda: read_corrupted(folder, name, severity, classes=classes, size=size)
-
-    pairs = ((name, severity) for name in names for severity in SEVERITIES)
-    return OnDemand({"clean": clean, **{f"{name}/{severity}": reader(name, severity) for name, severity in pairs}})
+def clean_and_corrupted(clean: Source, folder: Path, size: int) -> OnDemand:
+    """The test images of the clean data set under "clean", then "fog/1" and so on for each name and severity."""
+    classes = clean.class_folders
+    readers: dict[str, Callable[[], Images]] = {"clean": lambda: clean.test()["clean"]}
+    for name in corruption_names(folder):
+        for severity in SEVERITIES:
+            reader = partial(read_corrupted, folder, name, severity, classes=classes, size=size)
+            readers[f"{name}/{severity}"] = reader
+    return OnDemand(readers)
 
 
 def corruption_names(folder: str | Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed where it stopped, checked when it is complete."""
+"""Where data sets lie, and how they get there: downloads that resume and are checked, archives unpacked with care."""
 
 import gzip
 import hashlib
@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, final
 
@@ -23,19 +23,19 @@ from tqdm import tqdm
 from .._lib import registry
 from ..errors import UserError
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Download:
-    """One official file."""
-
-    url: str
-    md5: str
-
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return self.url.rpartition("/")[2].partition("?")[0]
+ATTEMPTS = 5
+"""Breaks of the connection in a row, without a byte in between, that are put up with."""
+TIMEOUT = 30.0
+"""Seconds without a byte after which a connection counts as broken."""
+BLOCK = 1 << 20
+"""Bytes that are read at a time."""
+GROWTH = 20
+"""An archive may grow to so many times its size …"""
+ALLOWANCE = 100_000_000
+"""… and so many bytes more."""
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+Entry = tuple[str, int, IO[bytes]]
+"""Name, announced size and contents."""
 
 
 @final
@@ -45,7 +45,7 @@ class SecondSource:
 
     about: str
     command: str
-    """Must be on the machine."""
+    """The command, which must be on the machine."""
     make: Callable[[Path], None]
     """Writes the data set's folder, in the original layout, into an empty folder."""
 
@@ -61,8 +61,9 @@ class Origin:
     marks: tuple[str, ...]
     """What the folder must hold to be taken for the data set (patterns)."""
     size: str
-    """Of the download, for people."""
-    downloads: tuple[Download, ...] = ()
+    """Size of the download, for people."""
+    downloads: Mapping[str, str] = field(default_factory=dict[str, str])
+    """URL and MD5 of each official file."""
     second: SecondSource | None = None
     by_hand: str = ""
     """What to do where there is no official download."""
@@ -70,21 +71,101 @@ class Origin:
     """Other names that the folder goes by."""
 
 
+def get(name: str, root: str = "") -> str:
+    """Download and unpack a data set into the data folder, and say where it is.
+
+    The folder appears only when it is complete. Where the official place cannot be reached, a second one is tried if
+    there is any; else one line says what to download and where to put it.
+    """
+    origin = origin_of(name)
+    if origin is None:
+        return f"{name} needs no download"
+    here = find_folder(origin, root)
+    if here is not None:
+        return f"{name} is already in {here}"
+    base, target = data_root(root), data_root(root) / origin.folder
+    if not origin.downloads:
+        raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
+    if target.exists():
+        raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
+    base.mkdir(parents=True, exist_ok=True)
+    new = [file for file in (base / file_name(url) for url in origin.downloads) if not file.exists()]
+    with tempfile.TemporaryDirectory(prefix=f".{origin.folder}-", dir=base) as scratch:
+        source = _fill(origin, base, Path(scratch))
+        made = Path(scratch) / origin.folder
+        if lacking(origin, made):
+            raise UserError(f"{source} has no {origin.folder}/{lacking(origin, made)}")
+        made.rename(target)
+    for file in new:
+        file.unlink(missing_ok=True)
+    return f"{name} is in {target} (from {source})"
+
+
+def _fill(origin: Origin, base: Path, scratch: Path) -> str:
+    """Make the data set's folder in `scratch`; returns where it came from."""
+    made = scratch / origin.folder
+    try:
+        files = [fetch(url, md5, base) for url, md5 in origin.downloads.items()]
+    except Unreachable as error:
+        way_out = f"download {' and '.join(origin.downloads)} elsewhere, put it into {base} and call this again"
+        second = origin.second
+        if second is None or shutil.which(second.command) is None:
+            raise UserError(f"{error}; {way_out}") from error
+        print(f"{error}; trying {second.about}", file=sys.stderr)
+        made.mkdir()
+        try:
+            second.make(made)
+        except UserError as failure:
+            raise UserError(f"{failure}; {way_out}") from failure
+        return second.about
+    if len(files) == 1:
+        unpack(files[0], scratch / "unpacked")
+        if (scratch / "unpacked" / origin.folder).is_dir():
+            (scratch / "unpacked" / origin.folder).rename(made)
+    else:  # the files themselves are the data set
+        made.mkdir()
+        for file in files:
+            shutil.copyfile(file, made / file.name)
+    return next(iter(origin.downloads))
+
+
+def describe_data(root: str = "") -> str:
+    """A line for each data set: name, size of the download, where it is."""
+    lines = list[str]()
+    for name in registry.names("data"):
+        origin = origin_of(name)
+        if origin is None:
+            place = "your own" if name == "image_folder" else "comes with the install"
+        else:
+            way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
+            place = find_folder(origin, root) or f"not here; {way}"
+        lines.append(f"{name:<16}{origin.size if origin else '':>12}  {place}")
+    return "\n".join([*lines, f"data folder: {data_root(root)}"])
+
+
+def origin_of(name: str) -> Origin | None:
+    """Where a data set comes from; None for one that needs no download."""
+    known = registry.names("data")
+    if name not in known:
+        raise registry.unknown(f"data: {name!r}", name, known)
+    return getattr(importlib.import_module(f"pdeplus.data.{name}"), "ORIGIN", None)
+
+
 def data_root(root: str = "") -> Path:
     """The folder that data sets lie in: `root`, else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     return Path(root or os.environ.get("PDEPLUS_DATA") or "~/.cache/pdeplus").expanduser()
 
 
-def find(origin: Origin, root: str = "") -> Path | None:
+def find_folder(origin: Origin, root: str = "") -> Path | None:
     """The data set's folder: in `root` under its own name, or `root` itself; None where it is not complete."""
     base = data_root(root)
     candidates = [*(base / name for name in (origin.folder, *origin.aliases)), base]
     return next((folder for folder in candidates if not lacking(origin, folder)), None)
 
 
-def require(origin: Origin, root: str = "") -> Path:
+def require_folder(origin: Origin, root: str = "") -> Path:
     """The data set's folder; where it is missing, one line says how to get it."""
-    folder, base = find(origin, root), data_root(root)
+    folder, base = find_folder(origin, root), data_root(root)
     if folder is not None:
         return folder
     begun = base / origin.folder
@@ -101,37 +182,37 @@ def lacking(origin: Origin, folder: Path) -> str:
     return next((mark for mark in origin.marks if not any(folder.glob(mark))), "")
 
 
-ATTEMPTS = 5
-"""Breaks of the connection in a row, without a byte in between, that are put up with."""
-BLOCK = 1 << 20
-TIMEOUT = 30.0
-
-
 class Unreachable(Exception):
     """The file could not be had now; what is here already stays for the next time."""
 
 
-def fetch(download: Download, folder: Path) -> Path:
+def fetch(url: str, md5: str, folder: Path) -> Path:
     """The complete, checked file in `folder`.
 
     A file that is there already is only checked. What has come so far is in NAME.part, and the next call goes on from
     it. A file with the wrong checksum is refused, and removed if it was downloaded here.
     """
-    whole, part = folder / download.file, folder / f"{download.file}.part"
+    whole = folder / file_name(url)
+    part = whole.with_name(f"{whole.name}.part")
     if whole.is_file():
-        if file_md5(whole) != download.md5:
-            raise UserError(f"{whole} is damaged or another file: its MD5 is not {download.md5}; move it away")
+        if file_md5(whole) != md5:
+            raise UserError(f"{whole} is damaged or another file: its MD5 is not {md5}; move it away")
         return whole
     folder.mkdir(parents=True, exist_ok=True)
     failures, reached = 0, _size(part)
-    while not _more(download.url, part):
+    while not _more(url, part):
         failures, reached = failures + 1 if _size(part) <= reached else 0, _size(part)
         if failures >= ATTEMPTS:
-            raise Unreachable(f"the connection to {download.url} breaks off again and again")
-    if file_md5(part) != download.md5:
+            raise Unreachable(f"the connection to {url} breaks off again and again")
+    if file_md5(part) != md5:
         part.unlink()
-        raise UserError(f"{download.url} gave a file whose MD5 is not {download.md5}; it is removed: try again")
+        raise UserError(f"{url} gave a file whose MD5 is not {md5}; it is removed: try again")
     return part.replace(whole)
+
+
+def file_name(url: str) -> str:
+    """The name of the file behind a URL."""
+    return url.rpartition("/")[2].partition("?")[0]
 
 
 def file_md5(path: Path) -> str:
@@ -179,16 +260,6 @@ def _receive(answer: Any, part: Path, begun: int) -> bool:
     return total is None or done >= total
 
 
-GROWTH = 20
-"""An archive may grow to so many times its size …"""
-ALLOWANCE = 100_000_000
-"""… and so many bytes more."""
-PIECE = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
-Entry = tuple[str, int, IO[bytes]]
-"""Name, announced size and contents."""
-
-
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack a .zip, .tar or .tar.gz into a new folder.
 
@@ -219,7 +290,7 @@ def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced:
             target = folder.joinpath(*_safe_parts(name, archive))
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
-                while size and (block := stream.read(min(PIECE, size))):
+                while size and (block := stream.read(min(BLOCK, size))):
                     out.write(block)
                     size -= len(block)
                     bar.update(len(block))
@@ -252,83 +323,3 @@ def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
         raise UserError(f"{archive}: {name!r} leads out of the folder")
     return path.parts
-
-
-def origin_of(name: str) -> Origin | None:
-    """Where a data set comes from; None for one that needs no download."""
-    if name not in registry.names("data"):
-        raise registry.unknown(f"data: {name!r}", name, registry.names("data"))
-    return getattr(importlib.import_module(f"pdeplus.data.{name}"), "ORIGIN", None)
-
-
-def describe_data(root: str = "") -> str:
-    """A line for each data set: name, size of the download, where it is."""
-    lines = list[str]()
-    for name in registry.names("data"):
-        origin = origin_of(name)
-        if origin is None:
-            lines.append(f"{name:<16}{'':>12}  {'your own' if name == 'image_folder' else 'comes with the install'}")
-        else:
-            here = find(origin, root)
-            way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
-            lines.append(f"{name:<16}{origin.size:>12}  {here or f'not here; {way}'}")
-    return "\n".join([*lines, f"data folder: {data_root(root)}"])
-
-
-def get(name: str, root: str = "") -> str:
-    """Download and unpack a data set into the data folder, and say where it is.
-
-    The folder appears only when it is complete. Where the official place cannot be reached, a second one is tried if
-    there is any; else one line says what to download and where to put it.
-    """
-    origin = origin_of(name)
-    if origin is None:
-        return f"{name} needs no download"
-    here = find(origin, root)
-    if here is not None:
-        return f"{name} is already in {here}"
-    base, target = data_root(root), data_root(root) / origin.folder
-    if not origin.downloads:
-        raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
-    if target.exists():
-        raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
-    base.mkdir(parents=True, exist_ok=True)
-    new = [file for file in (base / download.file for download in origin.downloads) if not file.exists()]
-    with tempfile.TemporaryDirectory(prefix=f".{origin.folder}-", dir=base) as scratch:
-        source = _fill(origin, base, Path(scratch))
-        made = Path(scratch) / origin.folder
-        if lacking(origin, made):
-            raise UserError(f"{source} has no {origin.folder}/{lacking(origin, made)}")
-        made.rename(target)
-    for file in new:
-        file.unlink(missing_ok=True)
-    return f"{name} is in {target} (from {source})"
-
-
-def _fill(origin: Origin, base: Path, scratch: Path) -> str:
-    """Make the data set's folder in `scratch`; returns where it came from."""
-    made = scratch / origin.folder
-    try:
-        files = [fetch(download, base) for download in origin.downloads]
-    except Unreachable as error:
-        urls = " and ".join(download.url for download in origin.downloads)
-        way_out = f"download {urls} elsewhere, put it into {base} and call this again"
-        second = origin.second
-        if second is None or shutil.which(second.command) is None:
-            raise UserError(f"{error}; {way_out}") from error
-        print(f"{error}; trying {second.about}", file=sys.stderr)
-        made.mkdir()
-        try:
-            second.make(made)
-        except UserError as failure:
-            raise UserError(f"{failure}; {way_out}") from failure
-        return second.about
-    if len(files) == 1:
-        unpack(files[0], scratch / "unpacked")
-        if (scratch / "unpacked" / origin.folder).is_dir():
-            (scratch / "unpacked" / origin.folder).rename(made)
-    else:  # the files themselves are the data set
-        made.mkdir()
-        for file in files:
-            shutil.copyfile(file, made / file.name)
-    return origin.downloads[0].url

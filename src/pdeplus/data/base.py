@@ -164,6 +164,14 @@ def stratified(
     return order[chosen], order[~chosen]
 
 
+def hold_out(images: Images, fraction: float, seed: int, purpose: str, classes: Sequence[str]) -> tuple[Images, Images]:
+    """Cut images in two, stratified: what is left, and `fraction` of each class. The seed alone decides which."""
+    order = torch.randperm(len(images), generator=generator_for(seed, purpose))
+    why = "one is held out for testing, and a validation split needs 2 more"
+    held, rest = stratified(order, images.labels, fraction, classes, why)
+    return images.take(rest.sort().values), images.take(held.sort().values)
+
+
 def match_classes(pool: Images, labels: Tensor, generator: torch.Generator) -> Images:
     """For each label an image of that class, drawn from the pool: a guidance view for a batch.
 
@@ -200,3 +208,9 @@ def check_least(name: str, value: int, least: int) -> None:
     """Refuse an option's value below `least`."""
     if value < least:
         raise UserError(f"data.{name}={value} must be at least {least}")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Refuse a fraction outside (0, 1)."""
+    if not 0 < value < 1:
+        raise UserError(f"data.{name}={value} must lie between 0 and 1")

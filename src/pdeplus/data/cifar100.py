@@ -6,7 +6,7 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ._cifar import read_batches
-from ._download import Download, Origin, require
+from ._download import Origin, require_folder
 from .base import Images, Source, check_least
 
 ORIGIN = Origin(
@@ -14,11 +14,7 @@ ORIGIN = Origin(
     folder="cifar-100-python",
     marks=("train", "test", "meta"),
     size="169 MB",
-    downloads=(
-        Download(
-            url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85"
-        ),
-    ),
+    downloads={"https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
 )
 
 
@@ -50,7 +46,7 @@ class Cifar100(Source):
         return {"clean": self._part("test")}
 
     def _part(self, file: str) -> Images:
-        return read_batches([require(ORIGIN, self.root) / file], "fine_labels", len(NAMES), self.size)
+        return read_batches([require_folder(ORIGIN, self.root) / file], "fine_labels", len(NAMES), self.size)
 
 
 _FINE = """

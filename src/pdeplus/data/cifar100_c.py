@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import final
 
 from ..augment.crop_flip import CropFlip
-from ._corrupted import clean_and_corrupted, corruption_names
-from ._download import Download, Origin, require
+from ._corrupted import clean_and_corrupted
+from ._download import Origin, require_folder
 from .base import Images, Source, check_least
 from .cifar100 import NAMES, Cifar100
 
@@ -15,11 +15,7 @@ ORIGIN = Origin(
     folder="CIFAR-100-C",
     marks=("labels.npy",),
     size="2.9 GB",
-    downloads=(
-        Download(
-            url="https://zenodo.org/records/3555552/files/CIFAR-100-C.tar", md5="11f0ed0f1191edbf9fa23466ae6021d3"
-        ),
-    ),
+    downloads={"https://zenodo.org/records/3555552/files/CIFAR-100-C.tar": "11f0ed0f1191edbf9fa23466ae6021d3"},
 )
 
 
@@ -51,11 +47,7 @@ class Cifar100C(Source):
         return self._clean().train()
 
     def test(self) -> Mapping[str, Images]:
-        folder = require(ORIGIN, self.root)
-        return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), NAMES, self.size)
+        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root), self.size)
 
     def _clean(self) -> Cifar100:
-        return Cifar100(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
-
-    def _clean_test(self) -> Images:
-        return self._clean().test()["clean"]
+        return Cifar100(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import final
 
 from ..augment.crop_flip import CropFlip
-from ._corrupted import clean_and_corrupted, corruption_names
-from ._download import Download, Origin, require
+from ._corrupted import clean_and_corrupted
+from ._download import Origin, require_folder
 from ._second_sources import CIFAR10_NAMES as NAMES
 from .base import Images, Source, check_least
 from .cifar10 import Cifar10
@@ -16,9 +16,7 @@ ORIGIN = Origin(
     folder="CIFAR-10-C",
     marks=("labels.npy",),
     size="2.9 GB",
-    downloads=(
-        Download(url="https://zenodo.org/records/2535967/files/CIFAR-10-C.tar", md5="56bf5dcef84df0e2308c6dcbcbbd8499"),
-    ),
+    downloads={"https://zenodo.org/records/2535967/files/CIFAR-10-C.tar": "56bf5dcef84df0e2308c6dcbcbbd8499"},
 )
 
 
@@ -50,11 +48,7 @@ class Cifar10C(Source):
         return self._clean().train()
 
     def test(self) -> Mapping[str, Images]:
-        folder = require(ORIGIN, self.root)
-        return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), NAMES, self.size)
+        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root), self.size)
 
     def _clean(self) -> Cifar10:
-        return Cifar10(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
-
-    def _clean_test(self) -> Images:
-        return self._clean().test()["clean"]
+        return Cifar10(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._download import Download, Origin, SecondSource, require
-from ._folders import checked_labels, resize
+from ._download import Origin, SecondSource, require_folder
+from ._reading import checked_labels, resize
 from ._second_sources import fashion_mnist_from_debian
 from .base import Images, Source, check_least
 
@@ -32,7 +32,7 @@ ORIGIN = Origin(
     folder="fashion-mnist",
     marks=tuple(file.replace(".gz", "*") for file in FILES),
     size="31 MB",
-    downloads=tuple(Download(url=f"{OFFICIAL}/{file}", md5=md5) for file, md5 in FILES.items()),
+    downloads={f"{OFFICIAL}/{file}": md5 for file, md5 in FILES.items()},
     second=SecondSource(
         about="Debian's package dataset-fashion-mnist", command="apt-get", make=fashion_mnist_from_debian
     ),
@@ -71,7 +71,7 @@ class FashionMnist(Source):
         return {"clean": self._part("t10k")}
 
     def _part(self, part: str) -> Images:
-        folder = require(ORIGIN, self.root)
+        folder = require_folder(ORIGIN, self.root)
         pixels, _ = _read_idx(folder, f"{part}-images-idx3-ubyte", 3)
         values, path = _read_idx(folder, f"{part}-labels-idx1-ubyte", 1)
         if len(pixels) != len(values):

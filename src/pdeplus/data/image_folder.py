@@ -7,9 +7,9 @@ from typing import final
 
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._folders import check_fraction, class_folders, hold_out, labelled_pictures
 from ._pictures import MEMORY_GB, is_picture
-from .base import Images, Source, check_least
+from ._reading import class_folders, labelled_pictures
+from .base import Images, Source, check_fraction, check_least, hold_out
 
 
 @final

@@ -6,9 +6,9 @@ from typing import Literal, final
 
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._download import Origin, require
-from ._folders import check_fraction, class_folders, hold_out, labelled_pictures
-from .base import Images, Source, check_least
+from ._download import Origin, require_folder
+from ._reading import class_folders, labelled_pictures
+from .base import Images, Source, check_fraction, check_least, hold_out
 
 Domain = Literal["photo", "art_painting", "cartoon", "sketch"]
 DOMAINS: tuple[Domain, ...] = ("photo", "art_painting", "cartoon", "sketch")
@@ -52,7 +52,7 @@ class Pacs(Source):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return class_folders(require(ORIGIN, self.root) / self.source)
+        return class_folders(require_folder(ORIGIN, self.root) / self.source)
 
     @property
     def transform(self) -> CropFlip:
@@ -72,4 +72,4 @@ class Pacs(Source):
         return self._domain(self.guidance_domain)
 
     def _domain(self, domain: Domain) -> Images:
-        return labelled_pictures(require(ORIGIN, self.root) / domain, self.classes, self.size)
+        return labelled_pictures(require_folder(ORIGIN, self.root) / domain, self.classes, self.size)

@@ -9,9 +9,9 @@ import torch
 
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._download import Download, Origin, require
-from ._folders import class_folders, labelled_pictures
+from ._download import Origin, require_folder
 from ._pictures import Files
+from ._reading import class_folders, labelled_pictures
 from .base import Images, Source, check_least
 
 ORIGIN = Origin(
@@ -19,9 +19,7 @@ ORIGIN = Origin(
     folder="tiny-imagenet-200",
     marks=("train", "val/val_annotations.txt"),
     size="248 MB",
-    downloads=(
-        Download(url="https://cs231n.stanford.edu/tiny-imagenet-200.zip", md5="90528d7ca1a48142e341f4ef8d21d0de"),
-    ),
+    downloads={"https://cs231n.stanford.edu/tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
 )
 
 
@@ -43,22 +41,22 @@ class TinyImagenet(Source):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return class_names(require(ORIGIN, self.root))
+        return class_names(require_folder(ORIGIN, self.root))
 
     @property
     def class_folders(self) -> tuple[str, ...]:
-        return class_folders(require(ORIGIN, self.root) / "train")
+        return class_folders(require_folder(ORIGIN, self.root) / "train")
 
     @property
     def transform(self) -> CropFlip:
         return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
-        folder = require(ORIGIN, self.root) / "train"
+        folder = require_folder(ORIGIN, self.root) / "train"
         return labelled_pictures(folder, class_folders(folder), self.size)
 
     def test(self) -> Mapping[str, Images]:
-        folder = require(ORIGIN, self.root)
+        folder = require_folder(ORIGIN, self.root)
         return {"clean": _validation_images(folder / "val", class_folders(folder / "train"), self.size)}
 
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import final
 
 from ..augment.crop_flip import CropFlip
-from ._corrupted import clean_and_corrupted, corruption_names
-from ._download import Download, Origin, require
-from ._folders import class_folders
+from ._corrupted import clean_and_corrupted
+from ._download import Origin, require_folder
 from .base import Images, Source, check_least
-from .tiny_imagenet import ORIGIN as CLEAN
 from .tiny_imagenet import TinyImagenet
 
 ORIGIN = Origin(
@@ -17,11 +15,7 @@ ORIGIN = Origin(
     folder="Tiny-ImageNet-C",
     marks=("*/1", "*/5"),
     size="1.8 GB",
-    downloads=(
-        Download(
-            url="https://zenodo.org/records/2536630/files/Tiny-ImageNet-C.tar", md5="f9c9a9dbdc11469f0b850190f7ad8be1"
-        ),
-    ),
+    downloads={"https://zenodo.org/records/2536630/files/Tiny-ImageNet-C.tar": "f9c9a9dbdc11469f0b850190f7ad8be1"},
 )
 
 
@@ -53,12 +47,7 @@ class TinyImagenetC(Source):
         return self._clean().train()
 
     def test(self) -> Mapping[str, Images]:
-        folder = require(ORIGIN, self.root)
-        wnids = class_folders(require(CLEAN, str(folder.absolute().parent)) / "train")
-        return clean_and_corrupted(self._clean_test, folder, corruption_names(folder), wnids, self.size)
+        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root), self.size)
 
     def _clean(self) -> TinyImagenet:
-        return TinyImagenet(root=str(require(ORIGIN, self.root).absolute().parent), size=self.size)
-
-    def _clean_test(self) -> Images:
-        return self._clean().test()["clean"]
+        return TinyImagenet(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)
