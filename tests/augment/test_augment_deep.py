@@ -72,6 +72,14 @@ def test_the_loaded_weights_are_never_changed(trained):
     assert all(torch.equal(before[name], kept[name]) for name in kept)
 
 
+def test_distortions_do_not_depend_on_the_order_of_the_weights():
+    weights = network.initial_weights(3, 4, 2, seeded())
+    backwards = dict(reversed(weights.items()))
+    for seed in range(10):
+        one, other = (distort_weights(order, seeded(seed)) for order in (weights, backwards))
+        assert all(torch.equal(one[name], other[name]) for name in weights)
+
+
 def test_features_are_distorted_half_of_the_time_out_of_place():
     x = torch.rand(2, 16, 6, 6)
     kept = x.clone()

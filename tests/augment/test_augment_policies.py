@@ -1,9 +1,5 @@
 """AutoAugment and RandAugment against torchvision's tables, ranges and answers."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from PIL import Image
@@ -12,8 +8,8 @@ from support.pictures import pictures
 
 from pdeplus.augment import _operations as operations
 from pdeplus.augment.augmix import _strengths as augmix_strengths
-from pdeplus.augment.auto_augment import AUTO_STEPS, RAND_STEPS, AutoAugment, strengths, sub_policies
-from pdeplus.augment.rand_augment import RandAugment
+from pdeplus.augment.auto_augment import AUTO_STEPS, AutoAugment, strengths, sub_policies
+from pdeplus.augment.rand_augment import RAND_STEPS, RandAugment
 
 
 def snake(name):
@@ -112,11 +108,3 @@ def test_rand_augment_can_draw_the_identity(monkeypatch):
     images = pictures() / 255
     monkeypatch.setattr("pdeplus.augment.rand_augment.integers", lambda n, *rest: torch.full((n,), 0))
     assert torch.equal(RandAugment(magnitude=0)(images, torch.Generator().manual_seed(0)), images)
-
-
-def test_the_benchmark_runs():
-    peer("torchvision")
-    script = Path(__file__).parents[2] / "benchmarks" / "augment.py"
-    command = [sys.executable, "-W", "ignore", str(script), "--rounds", "1", "--batch", "2"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
-    assert "AugMix, 9 operations" in shown

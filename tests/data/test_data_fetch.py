@@ -254,7 +254,7 @@ def test_the_command_lists_what_is_here(capsys, tmp_path):
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["cifar10"].endswith(f"170 MB  {tmp_path / 'cifar-10-batches-py'}")
     assert "not here; pdeplus data get cifar100_c" in lines["cifar100_c"]
-    assert "comes with the install" in lines["digits"]
+    assert "needs no download" in lines["digits"]
     assert out.splitlines()[-1] == f"data folder: {tmp_path}"
 
 

@@ -1,4 +1,4 @@
-"""Geometric operations on batches: shifts, affine maps and displacement fields, black outside, as Pillow samples.
+"""Geometry of batches: shifts, affine maps and displacement fields as Pillow samples them, and Gaussian smoothing.
 
 Pixels have their centres at halves, (1/2, 1/2) the first, as in Pillow's `Image.transform`.
 """

@@ -1,4 +1,4 @@
-"""The operations that AugMix, AutoAugment and RandAugment choose from, and how strengths become their values."""
+"""The operations that augmentations choose from, how strengths become their values, and mixtures of their chains."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, cast
@@ -17,9 +17,9 @@ def autocontrast(x: Tensor, value: Tensor) -> Tensor:
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     flat = low == high
     low, high = low.masked_fill_(flat, 0), high.masked_fill_(flat, 255)
-    scale = 255 / (high - low)
+    factor = 255 / (high - low)
     # The small number keeps the highest level from falling to 254 by rounding error.
-    return to_bytes(torch.addcmul(1e-3 - low * scale, x.float(), scale))
+    return to_bytes(torch.addcmul(1e-3 - low * factor, x.float(), factor))
 
 
 def equalize(x: Tensor, value: Tensor) -> Tensor:
@@ -114,6 +114,8 @@ SHIFTS = ("translate_x", "translate_y")
 MAPS = ("shear_x", "shear_y", "rotate")
 NAMES = (*SHIFTS, *MAPS, *TONE, "identity")
 """An operation's number is its place here."""
+DEEPEST = 3
+"""Longest chain where the depth is drawn."""
 BLOCK = 2**18
 """Numbers that a geometric operation works on at a time: more fall out of a processor's cache."""
 
@@ -126,7 +128,7 @@ class Strength(NamedTuple):
     signed: bool = False
     """Subtract instead of add with probability one half."""
     whole: Literal["", "down", "nearest"] = ""
-    """Whether span · s is made a whole number, and how."""
+    """How span · s is rounded to a whole number, if it is."""
 
 
 def values_of(strengths: Mapping[str, Strength], which: Tensor, s: Tensor, sign: Tensor) -> Tensor:
@@ -139,12 +141,12 @@ def values_of(strengths: Mapping[str, Strength], which: Tensor, s: Tensor, sign:
     return start + amount * torch.where(signed > 0, sign, 1.0)
 
 
-def to_grey(x: Tensor) -> Tensor:
+def to_levels(x: Tensor) -> Tensor:
     """Floats in [0, 1] to the nearest grey levels, unsigned bytes."""
     return to_bytes((x.float() * 255).add_(0.5))
 
 
-def from_bytes(x: Tensor, dtype: torch.dtype) -> Tensor:
+def from_levels(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Grey levels to floats in [0, 1]."""
     return x.to(dtype).div_(255)
 
@@ -152,7 +154,7 @@ def from_bytes(x: Tensor, dtype: torch.dtype) -> Tensor:
 def apply_one(x: Tensor, name: str, value: Tensor) -> Tensor:
     """One operation for all images (floats in [0, 1]), each with its own value; whole grey levels come back."""
     which = torch.full_like(value, NAMES.index(name), dtype=torch.long)
-    return from_bytes(apply_each(to_grey(x), which, value), x.dtype)
+    return from_levels(apply_each(to_levels(x), which, value), x.dtype)
 
 
 @torch.no_grad()
@@ -178,18 +180,14 @@ def _applied(
     x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor], interpolation: Interpolation
 ) -> Iterator[Tensor]:
     """The images of each operation, in the order of `NAMES`."""
-    yield from _shifted(x, rows, values)
+    shifted = torch.cat([rows[name] for name in SHIFTS])
+    if len(shifted):
+        yield shift(x.index_select(0, shifted), *_side_by_side(*(values[name] for name in SHIFTS)))
     yield from _mapped(x, rows, values, interpolation)
     for name, operation in TONE.items():
         if len(rows[name]):
             yield operation(x.index_select(0, rows[name]), values[name])
     yield x.index_select(0, rows["identity"])
-
-
-def _shifted(x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[Tensor]:
-    mine = torch.cat([rows[name] for name in SHIFTS])
-    if len(mine):
-        yield shift(x.index_select(0, mine), *_side_by_side(*(values[name] for name in SHIFTS)))
 
 
 def _mapped(
@@ -209,10 +207,6 @@ def _mapped(
 def _side_by_side(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Both as long as the two together: the first with zeros after it, the second with zeros before."""
     return F.pad(first, (0, len(second))), F.pad(second, (len(first), 0))
-
-
-DEEPEST = 3
-"""Longest chain where the depth is drawn."""
 
 
 def mix_chains(

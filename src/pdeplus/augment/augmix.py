@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_grey, values_of
-from .base import Augmentor, corruptions_in, integers, signs, uniform
+from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_levels, values_of
+from .base import Augmentor, corruptions_like, integers, signs, uniform
 
 FULL = 10.0
 """The severity of an operation's full range."""
 OVERLAPPING = ("color", "contrast", "brightness", "sharpness")
-"""Left out of the nine: they coincide with test corruptions, see `_overlaps`."""
+"""Left out of the nine: they coincide with test corruptions, see `OVERLAPS`."""
 
 
 @final
@@ -35,7 +35,7 @@ class AugMix(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(_strengths(1, 1, self.operations))
+        return corruptions_like(*_strengths(1, 1, self.operations))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
@@ -76,7 +76,7 @@ def augmix(
         mine = slice(level * most, level * most + len(chains))
         return apply_each(chains, which[mine], value[mine])
 
-    return mix_chains(x.float(), to_grey(x), width, depth, operate, generator).to(x.dtype)
+    return mix_chains(x.float(), to_levels(x), width, depth, operate, generator).to(x.dtype)
 
 
 def _check(severity: float, width: int, depth: int) -> None:

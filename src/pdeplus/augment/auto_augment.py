@@ -8,14 +8,12 @@ from torch import Tensor
 
 from ..errors import check_choice
 from ._geometry import Interpolation
-from ._operations import NAMES, Strength, apply_each, from_bytes, to_grey, values_of
-from .base import Augmentor, corruptions_in, integers, signs, uniform
+from ._operations import NAMES, Strength, apply_each, from_levels, to_levels, values_of
+from .base import Augmentor, corruptions_like, integers, signs, uniform
 
 Policy = Literal["cifar10", "imagenet"]
 AUTO_STEPS = 9
-"""AutoAugment's highest magnitude, an operation's full range."""
-RAND_STEPS = 30
-"""RandAugment's highest magnitude."""
+"""The highest magnitude, an operation's full range."""
 SUB_POLICIES: dict[Policy, str] = {
     "cifar10": """
         invert 0.1 0, contrast 0.2 6
@@ -114,7 +112,7 @@ class AutoAugment(Augmentor):
     policy: Policy = "cifar10"
     """The data set on which the sub-policies were learned."""
     interpolation: Interpolation = "nearest"
-    """Of the geometric operations."""
+    """How the geometric operations read between pixels."""
 
     def __post_init__(self) -> None:
         check_choice("policy", self.policy, Policy)
@@ -122,17 +120,17 @@ class AutoAugment(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(name for pair in sub_policies(self.policy) for name, chance, _ in pair if chance > 0)
+        return corruptions_like(*(name for pair in sub_policies(self.policy) for name, p, _ in pair if p > 0))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)
         table = [[(NAMES.index(name), p, m / AUTO_STEPS) for name, p, m in pair] for pair in sub_policies(self.policy)]
         drawn = torch.tensor(table, device=x.device)[integers(n, 0, len(table), x, generator)]
-        grey = to_grey(x)
+        levels = to_levels(x)
         for step in drawn.unbind(1):
             number, probability, strength = step.unbind(1)
             happens = uniform(n, 0, 1, x, generator) < probability
             which = torch.where(happens, number, NAMES.index("identity")).long()
             value = values_of(strengths(*x.shape[-2:]), which, strength, signs(n, x, generator))
-            grey = apply_each(grey, which, value, self.interpolation)
-        return from_bytes(grey, x.dtype)
+            levels = apply_each(levels, which, value, self.interpolation)
+        return from_levels(levels, x.dtype)

@@ -1,8 +1,7 @@
-"""What an augmentation file provides."""
+"""What an augmentation file provides, the random numbers it draws, and which test corruptions an operation is like."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -46,7 +45,7 @@ def signs(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def arcsine(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
     """`n` numbers from Beta(1/2, 1/2), by its inverse distribution function."""
-    return (uniform(n, 0, math.pi / 2, like, generator)).sin().square()
+    return uniform(n, 0, math.pi / 2, like, generator).sin().square()
 
 
 def beta(n: int, alpha: float, like: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -92,9 +91,9 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     # DeepAugment disturbs weights and features; none of that is an operation on the image.
     "distorted_network": (),
 }
-"""Names of corruptions by operation."""
+"""The test corruptions that each operation coincides with."""
 
 
-def corruptions_in(operations: Iterable[str]) -> tuple[str, ...]:
-    """The corruptions that these operations coincide with, each once, in alphabetical order."""
+def corruptions_like(*operations: str) -> tuple[str, ...]:
+    """The test corruptions that these operations coincide with, each once, in alphabetical order."""
     return tuple(sorted({name for operation in operations for name in OVERLAPS[operation]}))

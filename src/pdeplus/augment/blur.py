@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import blurred
-from .base import Augmentor, corruptions_in, uniform
+from .base import Augmentor, corruptions_like, uniform
 
 
 @final
@@ -27,7 +27,7 @@ class Blur(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("blur",))
+        return corruptions_like("blur")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return blurred(x, uniform(len(x), self.least, self.most, x, generator)).clamp_(0, 1)

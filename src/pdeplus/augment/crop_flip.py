@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import pick
-from .base import Augmentor, corruptions_in, integers, uniform
+from .base import Augmentor, corruptions_like, integers, uniform
 
 
 @final
@@ -27,7 +27,7 @@ class CropFlip(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("translate_x", "translate_y"))
+        return corruptions_like("translate_x", "translate_y")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import displace, smoothed_noise
-from .base import Augmentor, corruptions_in, normal
+from .base import Augmentor, corruptions_like, normal
 
 
 @final
@@ -32,7 +32,7 @@ class Elastic(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("elastic",))
+        return corruptions_like("elastic")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .base import Augmentor, corruptions_in, normal, uniform
+from .base import Augmentor, corruptions_like, normal, uniform
 
 
 @final
@@ -29,7 +29,7 @@ class GaussianNoise(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("gaussian_noise",))
+        return corruptions_like("gaussian_noise")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .base import Augmentor, corruptions_in
+from .base import Augmentor, corruptions_like
 
 
 @final
@@ -16,7 +16,7 @@ class Identity(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("identity",))
+        return corruptions_like("identity")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return x

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from .base import Augmentor, corruptions_in
+from .base import Augmentor, corruptions_like
 
 
 @final
@@ -16,7 +16,7 @@ class Invert(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("invert",))
+        return corruptions_like("invert")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return 1 - x

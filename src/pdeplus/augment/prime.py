@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ._geometry import displace
 from ._operations import check_chains, grouping, mix_chains
-from .base import Augmentor, arcsine, corruptions_in, integers, normal, uniform
+from .base import Augmentor, arcsine, corruptions_like, integers, normal, uniform
 
 LEAST_CUT = 2
 NODES = 4 * 255 + 1
@@ -119,7 +119,7 @@ class Prime(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("deform", "recolor", "refilter"))
+        return corruptions_like("deform", "recolor", "refilter")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         def one_primitive(images: Tensor, level: int) -> Tensor:

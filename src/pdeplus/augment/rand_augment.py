@@ -8,9 +8,12 @@ from torch import Tensor
 
 from ..errors import UserError, check_choice
 from ._geometry import Interpolation
-from ._operations import NAMES, Strength, apply_each, from_bytes, to_grey, values_of
-from .auto_augment import RAND_STEPS, strengths
-from .base import Augmentor, corruptions_in, integers, signs
+from ._operations import NAMES, Strength, apply_each, from_levels, to_levels, values_of
+from .auto_augment import strengths
+from .base import Augmentor, corruptions_like, integers, signs
+
+RAND_STEPS = 30
+"""The highest magnitude, an operation's full range."""
 
 
 @final
@@ -26,7 +29,7 @@ class RandAugment(Augmentor):
     magnitude: int = 9
     """Strength of all operations, 0 to 30."""
     interpolation: Interpolation = "nearest"
-    """Of the geometric operations."""
+    """How the geometric operations read between pixels."""
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.magnitude <= RAND_STEPS:
@@ -35,19 +38,19 @@ class RandAugment(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(_ranges(1, 1))
+        return corruptions_like(*_ranges(1, 1))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)
         ranges = _ranges(*x.shape[-2:])
         numbers = torch.tensor([NAMES.index(name) for name in ranges], device=x.device)
         strength = torch.full((n,), self.magnitude / RAND_STEPS, device=x.device)
-        grey = to_grey(x)
+        levels = to_levels(x)
         for _ in range(self.count):
             which = numbers[integers(n, 0, len(numbers), x, generator)]
             value = values_of(ranges, which, strength, signs(n, x, generator))
-            grey = apply_each(grey, which, value, self.interpolation)
-        return from_bytes(grey, x.dtype)
+            levels = apply_each(levels, which, value, self.interpolation)
+        return from_levels(levels, x.dtype)
 
 
 def _ranges(h: int, w: int) -> dict[str, Strength]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ._operations import apply_one
-from .base import Augmentor, corruptions_in, uniform
+from .base import Augmentor, corruptions_like, uniform
 
 
 @final
@@ -25,7 +25,7 @@ class Rotation(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_in(("rotate",))
+        return corruptions_like("rotate")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return apply_one(x, "rotate", uniform(len(x), -self.degrees, self.degrees, x, generator))

@@ -92,18 +92,18 @@ def get(name: str, root: str = "") -> str:
     new = [file for file in (base / file_name(url) for url in origin.downloads) if not file.exists()]
     with tempfile.TemporaryDirectory(prefix=f".{origin.folder}-", dir=base) as scratch:
         source = _fill(origin, base, Path(scratch))
-        made = Path(scratch) / origin.folder
-        if lacking(origin, made):
-            raise UserError(f"{source} has no {origin.folder}/{lacking(origin, made)}")
-        made.rename(target)
+        filled = Path(scratch) / origin.folder
+        if lacking(origin, filled):
+            raise UserError(f"{source} has no {origin.folder}/{lacking(origin, filled)}")
+        filled.rename(target)
     for file in new:
         file.unlink(missing_ok=True)
     return f"{name} is in {target} (from {source})"
 
 
 def _fill(origin: Origin, base: Path, scratch: Path) -> str:
-    """Make the data set's folder in `scratch`; returns where it came from."""
-    made = scratch / origin.folder
+    """Fill the data set's folder in `scratch`; returns where it came from."""
+    folder = scratch / origin.folder
     try:
         files = [fetch(url, md5, base) for url, md5 in origin.downloads.items()]
     except Unreachable as error:
@@ -112,20 +112,20 @@ def _fill(origin: Origin, base: Path, scratch: Path) -> str:
         if second is None or shutil.which(second.command) is None:
             raise UserError(f"{error}; {way_out}") from error
         print(f"{error}; trying {second.about}", file=sys.stderr)
-        made.mkdir()
+        folder.mkdir()
         try:
-            second.make(made)
+            second.make(folder)
         except UserError as failure:
             raise UserError(f"{failure}; {way_out}") from failure
         return second.about
     if len(files) == 1:
         unpack(files[0], scratch / "unpacked")
         if (scratch / "unpacked" / origin.folder).is_dir():
-            (scratch / "unpacked" / origin.folder).rename(made)
+            (scratch / "unpacked" / origin.folder).rename(folder)
     else:  # the files themselves are the data set
-        made.mkdir()
+        folder.mkdir()
         for file in files:
-            shutil.copyfile(file, made / file.name)
+            shutil.copyfile(file, folder / file.name)
     return next(iter(origin.downloads))
 
 
@@ -135,7 +135,7 @@ def describe_data(root: str = "") -> str:
     for name in registry.names("data"):
         origin = origin_of(name)
         if origin is None:
-            place = "your own" if name == "image_folder" else "comes with the install"
+            place = "your own" if name == "image_folder" else "needs no download"
         else:
             way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
             place = find_folder(origin, root) or f"not here; {way}"

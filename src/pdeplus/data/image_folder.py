@@ -27,7 +27,7 @@ class ImageFolder(Source):
     held_out: float = 0.2
     """Fraction of each class that is the test set, where there is no folder test/ or val/."""
     seed: int = 0
-    """Of what is held out."""
+    """Decides which pictures are held out."""
     flip: bool = True
     """Whether a mirror image shows the same class."""
     memory_gb: float = MEMORY_GB

@@ -1,4 +1,4 @@
-"""Drawn shapes in four styles: a small multi-domain data set made on the spot."""
+"""Drawn shapes in four styles: a small multi-domain data set generated on the spot."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ class Synthetic(Source):
     test_images: int = 350
     """Test images of each style."""
     seed: int = 0
-    """Of the drawing; another seed is another data set of the same kind."""
+    """Seed of the drawing; another seed is another data set of the same kind."""
 
     def __post_init__(self) -> None:
         check_least("size", self.size, 1)

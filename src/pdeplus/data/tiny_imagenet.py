@@ -41,7 +41,12 @@ class TinyImagenet(Source):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return class_names(require_folder(ORIGIN, self.root))
+        """The words of each WordNet id with a folder in train/, in the order of the ids; the id where it has none."""
+        path, words = require_folder(ORIGIN, self.root) / "words.txt", dict[str, str]()
+        if path.is_file():
+            lines = path.read_text("utf-8", errors="replace").splitlines()
+            words = {wnid: name for wnid, _, name in (line.partition("\t") for line in lines) if name}
+        return tuple(words.get(wnid, wnid) for wnid in self.class_folders)
 
     @property
     def class_folders(self) -> tuple[str, ...]:
@@ -58,15 +63,6 @@ class TinyImagenet(Source):
     def test(self) -> Mapping[str, Images]:
         folder = require_folder(ORIGIN, self.root)
         return {"clean": _validation_images(folder / "val", class_folders(folder / "train"), self.size)}
-
-
-def class_names(folder: Path) -> tuple[str, ...]:
-    """The words of each WordNet id with a folder in train/, in the order of the ids; the id where there are none."""
-    words = dict[str, str]()
-    if (folder / "words.txt").is_file():
-        lines = (folder / "words.txt").read_text("utf-8", errors="replace").splitlines()
-        words = {wnid: name for wnid, _, name in (line.partition("\t") for line in lines) if name}
-    return tuple(words.get(wnid, wnid) for wnid in class_folders(folder / "train"))
 
 
 def _validation_images(folder: Path, wnids: tuple[str, ...], size: int) -> Images:
