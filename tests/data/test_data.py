@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from support import data_files as made_data
+from support import data_files
 
 from pdeplus._lib import registry
 from pdeplus._lib.seeds import derive, generator_for
@@ -18,7 +18,7 @@ from pdeplus.training.config import load_config, to_tables
 
 @pytest.mark.parametrize("name", registry.names("data"))
 def test_contract(name, tmp_path):
-    source = registry.build("data", name, made_data.make(name, tmp_path))
+    source = registry.build("data", name, data_files.make(name, tmp_path))
     train, tests = source.train(), source.test()
     for images in (train, *tests.values()):
         assert images.images.dtype == torch.uint8
@@ -44,7 +44,7 @@ def test_missing_data_costs_one_line_with_the_way_out(name, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10_c", "fashion_mnist", "tiny_imagenet", "pacs"])
 def test_the_root_may_be_the_data_sets_own_folder_or_come_from_the_environment(name, tmp_path, monkeypatch):
-    options = made_data.make(name, tmp_path)
+    options = data_files.make(name, tmp_path)
     expected = registry.build("data", name, options).train()
     folder = importlib.import_module(f"pdeplus.data.{name}").ORIGIN.folder
     own = registry.build("data", name, options | {"root": str(tmp_path / folder)}).train()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from support import data_files as made_data
+from support import data_files
 from support.data_files import tar_of
 
 from pdeplus.cli import main
@@ -63,7 +63,7 @@ def offer(server, file: str, body: bytes) -> tuple[str, str]:
     return f"{server.url}/{file}", hashlib.md5(body).hexdigest()
 
 
-BODY = made_data.pixels(0, 300_000).tobytes()
+BODY = data_files.pixels(0, 300_000).tobytes()
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(server, tmp_path):
@@ -248,7 +248,7 @@ def answer(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_lists_what_is_here(capsys, tmp_path):
-    made_data.make("cifar10", tmp_path)
+    data_files.make("cifar10", tmp_path)
     code, out, err = answer(capsys, "data", "list", "--root", str(tmp_path))
     assert (code, err) == (0, "")
     lines = {line.split()[0]: line for line in out.splitlines()}
