@@ -1,69 +1,63 @@
 """Batched augmentations against torchvision's on Pillow images, on one core.
 
-    python benchmarks/augment.py [--rounds 15] [--batch 128] [--size 32] [--cold]
-
 torchvision takes the images one by one, as its data loader does; turning them into tensors afterwards is not counted.
-Memory is warm, as in training: once a process has freed a large tensor, its allocator keeps what it has. `--cold`
-leaves that out.
+Memory is warm, as in training: once a process has freed a large tensor, its allocator keeps what it has.
 """
 
-import argparse
-import sys
-from collections.abc import Callable
-from pathlib import Path
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
 
 import torch
 from PIL import Image
 
-from benchmarks._timing import take_turns
+from pdeplus._lib.seeds import generator_for
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.auto_augment import AutoAugment
-from pdeplus.augment.base import Augmentor
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.rand_augment import RandAugment
 from pdeplus.data.synthetic import draw
+from pdeplus.errors import UserError
+from pdeplus.theory._numerics import one_thread
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from peers import peer
+from .results import Effort, Result, take_turns
+
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 
 
-def pairs(size: int) -> dict[str, tuple[Augmentor, Callable[[Image.Image], Image.Image]]]:
-    """Ours and torchvision's, with the same settings."""
-    peer("torchvision")
-    from torchvision import transforms as tv
-
-    cifar10 = tv.AutoAugmentPolicy.CIFAR10
-    return {
+def measure(effort: Effort) -> Iterator[Result]:
+    """A table for each augmentation, here and by torchvision with the same settings."""
+    tv = _transforms()
+    rounds, number, size, stream = effort.turns(15), 2 if effort.quick else 128, 32, generator_for(0, "bench")
+    pairs = {
         "AugMix, 9 operations": (AugMix(), tv.AugMix(severity=3, mixture_width=3, all_ops=False)),
         "AugMix, 13 operations": (AugMix(operations=13), tv.AugMix(severity=3, mixture_width=3)),
-        "AutoAugment": (AutoAugment(), tv.AutoAugment(cifar10)),
+        "AutoAugment": (AutoAugment(), tv.AutoAugment(tv.AutoAugmentPolicy.CIFAR10)),
         "RandAugment": (RandAugment(), tv.RandAugment()),
         "crop and flip": (CropFlip(), tv.Compose([tv.RandomCrop(size, padding=4), tv.RandomHorizontalFlip()])),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--size", type=int, default=32)
-    parser.add_argument("--cold", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if not options.cold:
+    stored = draw("photo", number, size, stream).images[:number]
+    x, pictures = stored.float() / 255, [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in stored]
+    with one_thread(), torch.random.fork_rng():  # torchvision draws from torch's global state
         torch.ones(7 * 2**20)
-    generator = torch.Generator().manual_seed(0)
-    stored = draw("photo", options.batch, options.size, generator).images[: options.batch]
-    x = stored.float() / 255
-    pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in stored]
-    print(f"batch {len(x)}, {options.size} × {options.size} pixels, {torch.get_num_threads()} thread")
-    print(f"{'augmentation':24} {'ours, ms/image':>15} {'torchvision':>12} {'ratio':>6}")
-    for name, (ours, theirs) in pairs(options.size).items():
-        arms = {"ours": lambda f=ours: f(x, generator), "theirs": lambda f=theirs: [f(picture) for picture in pictures]}
-        seconds = take_turns(arms, options.rounds)
-        each = {arm: 1000 * value / len(x) for arm, value in seconds.items()}
-        print(f"{name:24} {each['ours']:15.4f} {each['theirs']:12.4f} {each['theirs'] / each['ours']:6.1f}", flush=True)
+        for name, (ours, theirs) in pairs.items():
+            arms = {
+                "ours": lambda f=ours: f(x, stream),
+                "torchvision": lambda f=theirs: [f(image) for image in pictures],
+            }
+            each = {arm: 1000 * seconds / number for arm, seconds in take_turns(arms, rounds).items()}
+            yield Result(
+                f"augment, {name}: batch {number}, {size} px, 1 thread", each, "ms/image", "ours", rounds=rounds
+            )
 
 
-if __name__ == "__main__":
-    main()
+def _transforms() -> ModuleType:
+    """torchvision's; beside a CPU build of torch its wheel's compiled operators are missing, their schemas suffice."""
+    for name in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):  # they are there
+            OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    try:
+        from torchvision import transforms
+    except ImportError as error:
+        raise UserError(f"augment compares with torchvision: pip install torchvision ({error})") from error
+    return transforms

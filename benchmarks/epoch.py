@@ -4,12 +4,10 @@ A bare step learns from one fixed batch without augmentation. Epochs are of a fe
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
-from ._cases import Case, bare_step, epoch, open_case
-from ._results import Effort, Result, Row
-from ._timing import take_turns
+from .cases import Case, bare_step, epoch, open_case
+from .results import Effort, Result, take_turns
 
 METHODS = {
     "ERM": Case(preset="erm"),
@@ -17,24 +15,17 @@ METHODS = {
     "PDE+": Case(preset="pde_plus"),
 }
 STEPS = 3
-AIM = "≤ 1.1"
+BARE, WHOLE = "bare step", "step of an epoch"
 
 
 def measure(effort: Effort) -> Iterator[Result]:
-    """One table: of each method the epoch and its bare steps."""
-    rounds, arms = effort.turns(3), dict[str, Callable[[], object]]()
-    cases = {k: replace(c, width=8, batch=4, size=16) for k, c in METHODS.items()} if effort.quick else METHODS
-    for name, case in cases.items():
-        arms[f"{name}, epoch"] = partial(epoch, open_case(case, bare=False, batches=STEPS))
-        arms[f"{name}, bare"] = partial(_repeat, bare_step(case))
-    seconds = take_turns(arms, rounds)
-    rows = list[Row]()
-    for name in cases:
-        whole, bare = seconds[f"{name}, epoch"] / STEPS, seconds[f"{name}, bare"] / STEPS
-        rows.append(Row(name=f"{name}, bare step", figure=bare, unit="s", ratio=1.0, against="× the bare step"))
-        through, ratio = f"{name}, step of an epoch", whole / bare
-        rows.append(Row(name=through, figure=whole, unit="s", ratio=ratio, against="× the bare step", aim=AIM))
-    yield Result(title=f"epoch: {cases['ERM'].sizes}", rows=tuple(rows), rounds=rounds)
+    """A table for each method."""
+    for name, usual in METHODS.items():
+        case, rounds = usual.tiny_if(effort.quick), effort.turns(3)
+        whole = partial(epoch, open_case(case, bare=False, batches=STEPS))
+        arms = {BARE: partial(_repeat, bare_step(case)), WHOLE: whole}
+        seconds = {arm: value / STEPS for arm, value in take_turns(arms, rounds).items()}
+        yield Result(f"epoch of {name}: {case}", seconds, "s", BARE, {WHOLE: "≤ 1.1"}, rounds)
 
 
 def _repeat(step: Callable[[], object]) -> None:

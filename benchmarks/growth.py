@@ -2,25 +2,30 @@
 
 Each is varied alone, from a ResNet-18 of width 16, a batch of 64 and 32 pixels. Exponents are fitted to logarithms by
 least squares: time ∝ widthᵇ. With the number of ADD blocks cost grows along a line: an offset, and as much for each.
+
+torchrun runs this file for the axis of processes: `python -m benchmarks.growth CASE ROUNDS` is one process.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
-from typing import final
+from pathlib import Path
+from typing import Any
 
-from pdeplus._lib.progress import counting_bar
-from pdeplus.errors import RunFailed
+from .cases import STATUS, Case, Make, bare_step, epoch, open_case, peak_memory, prediction, resident, warm_up
+from .results import Effort, Result, exponent, line, take_turns
 
-from ._cases import Case, bare_step, prediction
-from ._fits import exponent, line
-from ._growth_figure import BLOCKS, Point, Quantity, growth_figure, known
-from ._memory import Make, peak_memory
-from ._results import Effort, Result, Row, ratio_of
-from ._timing import take_turns
-from ._torchrun import step_of_processes
-
-ERM, PDE = "ERM", "PDE+"
+TIME, MEMORY = "time, s", "peak memory, MiB"
+BLOCKS, PASSES, PROCESSES = "ADD blocks", "E", "processes"
+WORK = {
+    BLOCKS: "a training step, without blocks ERM's",
+    PASSES: "a prediction",
+    PROCESSES: "a step of the real loop, the same batch shared out, one thread each",
+}
 PLACES = {
     1: ["layer2"],
     2: ["layer2", "layer3"],
@@ -28,114 +33,125 @@ PLACES = {
     8: [f"layer{k}.{i}" for k in range(1, 5) for i in range(2)],
 }
 """ADD blocks behind stages, whose middle ones cost the average, or behind all residual blocks."""
-WORLDS = (1, 2)
-UNITS: dict[Quantity, tuple[str, str]] = {"seconds": ("time", "s"), "mebibytes": ("peak memory", "MiB")}
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """What is varied, and the work at each of its values."""
-
-    name: str
-    work: str
-    makes: Mapping[tuple[str, int], Make]
-    """By series and value."""
+STEPS, MOST_SECONDS = 3, 600
+"""Steps of an epoch in several processes, and how long all its rounds may take."""
+Costs = Mapping[int, float | None]
+"""By the value of what is varied; None where it could not be measured."""
 
 
 def measure(effort: Effort) -> Iterator[Result]:
-    """Two tables for each axis, times and memory; the last has the figure."""
-    rounds, found = effort.turns(3), list[Point]()
-    base = Case(preset="", width=8, batch=4, size=16) if effort.quick else Case(preset="", batch=64)
-    for axis in axes(base, quick=effort.quick):
-        points = _points(axis, rounds)
-        found += points
-        yield _result(axis.name, axis.work, points, "seconds", rounds=rounds)
-        yield _result(axis.name, axis.work, points, "mebibytes")
-    points, notes = _points_of_processes(base, rounds, quick=effort.quick)
-    found += points
-    name, work = "processes", "a step of the real loop, the same batch shared out, one thread each"
-    yield _result(name, work, points, "seconds", rounds=rounds, notes=notes)
-    last = _result(name, work, points, "mebibytes", notes=notes)
-    yield replace(last, figure=growth_figure(found, base.sizes))
+    """Two tables for each line of the figure, times and memory; the last has the figure."""
+    base, rounds, points = Case(preset="erm", batch=64).tiny_if(effort.quick), effort.turns(3), list[dict[str, Any]]()
+    for axis, series, makes in lines(base, effort.quick):
+        times = take_turns({x: make() for x, make in makes.items()}, rounds, steady=True)
+        memory = {x: peak_memory(make) for x, make in makes.items()}
+        for quantity, costs in ((TIME, times), (MEMORY, memory)):
+            points += chart_points(axis, series, quantity, costs)
+            yield table(axis, series, quantity, costs, rounds)
+    for series, preset in (("ERM", "erm"), ("PDE+", "pde_plus"))[1 if effort.quick else 0 :]:
+        times, memory, notes = several_processes(replace(base, preset=preset), (1, 2)[effort.quick :], rounds)
+        for quantity, costs in ((TIME, times), (MEMORY, memory)):
+            points += chart_points(PROCESSES, series, quantity, costs)
+            yield replace(table(PROCESSES, series, quantity, costs, rounds, notes), chart=chart(points, str(base)))
 
 
-def axes(base: Case, *, quick: bool) -> list[Axis]:
-    """All but processes; `quick` takes two values of each, and leaves out what differs from width by a word."""
-    cases = {ERM: replace(base, preset="erm"), PDE: replace(base, preset="pde_plus")}
-
-    def steps(field: str, *values: int) -> dict[tuple[str, int], Make]:
-        return {(s, v): partial(bare_step, replace(c, **{field: v})) for s, c in cases.items() for v in values}
-
-    placed: dict[tuple[str, int], Make] = {(ERM, 0): partial(bare_step, cases[ERM])}
-    for number, names in list(PLACES.items())[: 2 if quick else None]:
-        settings = (f"method.placement={names}",)
-        placed[PDE, number] = partial(bare_step, replace(cases[PDE], settings=settings))
-    passes = (1, 2) if quick else (1, 2, 5, 10, 20)
-    drawn = {(PDE, samples): partial(prediction, cases[PDE], samples) for samples in passes}
-    sizes = {"width": steps("width", 8, 16)}
-    if not quick:
-        sizes = {
-            "width": steps("width", 8, 16, 32, 64),
-            "batch": steps("batch", 16, 32, 64, 128, 256),
-            "image size": steps("size", 16, 32, 64),
-        }
-    stepped = [Axis(name=name, work="a training step", makes=m) for name, m in (sizes | {BLOCKS: placed}).items()]
-    return [*stepped, Axis(name="E", work="a prediction", makes=drawn)]
+def lines(base: Case, quick: bool) -> Iterator[tuple[str, str, dict[int, Make]]]:
+    """What is varied, the method, and the work at each value; `quick` takes two values of what differs most."""
+    pde, passes = replace(base, preset="pde_plus"), (1, 2) if quick else (1, 2, 5, 10, 20)
+    fields = {"width": (8, 16, 32, 64), "batch": (16, 32, 64, 128, 256), "size": (16, 32, 64)}
+    for field, values in ({"width": (8, 16)} if quick else fields).items():
+        for series, case in (("ERM", base), ("PDE+", pde)):
+            makes = {value: partial(bare_step, replace(case, **{field: value})) for value in values}
+            yield field.replace("size", "image size"), series, makes
+    placed = {
+        n: replace(pde, settings=(f"method.placement={names}",)) for n, names in PLACES.items() if not quick or n < 4
+    }
+    yield BLOCKS, "PDE+", {n: partial(bare_step, case) for n, case in ({0: base} | placed).items()}
+    yield PASSES, "PDE+", {samples: partial(prediction, pde, samples) for samples in passes}
 
 
-def _points(axis: Axis, rounds: int) -> list[Point]:
-    """Times of all values in turns, then the memory of each in a process of its own."""
-    arms = {f"{series} {value}": make() for (series, value), make in axis.makes.items()}
-    seconds, found = take_turns(arms, rounds, steady=True), list[Point]()
-    with counting_bar(f"memory over {axis.name}", len(axis.makes), " processes") as count:
-        for (series, value), make in axis.makes.items():
-            time, memory = seconds[f"{series} {value}"], peak_memory(make)
-            found.append(Point(axis=axis.name, series=series, value=value, seconds=time, mebibytes=memory))
-            count(1)
-    return found
+def several_processes(case: Case, worlds: tuple[int, ...], rounds: int) -> tuple[Costs, Costs, tuple[str, ...]]:
+    """Seconds of a step of the real loop, MiB that it adds to the first process, and why some are missing."""
+    found, notes = dict[int, list[float | None]](), list[str]()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    run = partial(
+        subprocess.run, stdout=subprocess.PIPE, check=True, timeout=MOST_SECONDS, cwd=Path(__file__).parents[1]
+    )
+    for world in worlds:
+        job = ["-m", "benchmarks.growth", json.dumps(asdict(case)), str(rounds)]
+        try:
+            done = run([*launcher, f"--nproc_per_node={world}", *job], env=os.environ | {"OMP_NUM_THREADS": "1"})
+            found[world] = json.loads(done.stdout)
+        except (OSError, subprocess.SubprocessError) as error:
+            found[world] = [None, None]
+            notes.append(f"{world} processes: skipped, torchrun: {error}")
+    seconds, added = ({world: pair[k] for world, pair in found.items()} for k in (0, 1))
+    return seconds, added, tuple(notes)
 
 
-def _points_of_processes(base: Case, rounds: int, *, quick: bool) -> tuple[list[Point], tuple[str, ...]]:
-    """And why some are missing."""
-    found, notes = list[Point](), list[str]()
-    for series, preset in ((PDE, "pde_plus"),) if quick else ((ERM, "erm"), (PDE, "pde_plus")):
-        for world in WORLDS[-1:] if quick else WORLDS:
-            point = Point(axis="processes", series=series, value=world)
-            try:
-                seconds, added = step_of_processes(world, replace(base, preset=preset), rounds)
-                point = replace(point, seconds=seconds, mebibytes=added)
-            except RunFailed as error:
-                notes.append(f"{series}, {world} processes: skipped, {error}")
-            found.append(point)
-    return found, tuple(notes)
+def one_of_the_processes(case: Case, rounds: int) -> None:
+    """Measure; the first process prints what it found."""
+    warm_up()
+    before = resident("VmRSS") if STATUS.is_file() else None
+    session = open_case(case, bare=False, batches=STEPS)
+    seconds = take_turns({"epoch": partial(epoch, session)}, rounds)["epoch"] / STEPS
+    if session.processes.main:
+        print(json.dumps([seconds, None if before is None else resident("VmHWM") - before]))
 
 
-def _result(
-    axis: str, work: str, points: Sequence[Point], quantity: Quantity, *, rounds: int = 0, notes: tuple[str, ...] = ()
-) -> Result:
-    what, unit = UNITS[quantity]
-    first = {point.series: point for point in reversed(points)}
-    origin = next((point for point in points if point.value == 0), None)
-    rows = list[Row]()
-    for point in points:
-        base, cost = origin or first[point.series], point.cost(quantity)
-        ratio, against = ratio_of(cost, base.cost(quantity)), f"× {base.series}" if origin else f"× {axis} {base.value}"
-        rows.append(
-            Row(name=f"{point.series}, {axis} {point.value}", figure=cost, unit=unit, ratio=ratio, against=against)
-        )
-    for series in dict.fromkeys(point.series for point in points):
-        rows += fitted(axis, [p for p in points if p.series == series], quantity)
-    return Result(title=f"growth with {axis}, {what} of {work}", rows=tuple(rows), rounds=rounds, notes=notes)
+def table(axis: str, series: str, quantity: str, costs: Costs, rounds: int, notes: tuple[str, ...] = ()) -> Result:
+    """Costs against the first of them, and what is fitted to them."""
+    words, unit = quantity.split(", ")
+    title = f"growth of {series} with {axis}, {words} of {WORK.get(axis, 'a training step')}"
+    named = {f"{axis} {x}": cost for x, cost in costs.items()}
+    notes = (*notes, *fitted(axis, unit, costs))
+    return Result(title, named, unit, next(iter(named)), rounds=rounds if quantity == TIME else 0, notes=notes)
 
 
-def fitted(axis: str, points: Sequence[Point], quantity: Quantity) -> list[Row]:
-    """What is fitted to one series: an exponent, or with ADD blocks an offset and a slope; nothing to one point."""
-    (x, y), series, unit = known(points, quantity), points[0].series, UNITS[quantity][1]
-    if len(x) < 2:
+def fitted(axis: str, unit: str, costs: Costs) -> list[str]:
+    """An exponent, or with ADD blocks an offset and a slope, in words; nothing is fitted to one point."""
+    known = {x: cost for x, cost in costs.items() if x and cost is not None}
+    if len(known) < 2:
         return []
+    x, y = list(known), list(known.values())
     if axis != BLOCKS:
-        return [Row(name=f"{series}, fitted exponent", figure=exponent(x, y))]
+        return [f"fitted: {axis}^{exponent(x, y):.2f}"]
     offset, slope = line(x, y)
-    named = ((f"{series}, fitted offset without blocks", offset), (f"{series}, fitted share of each block", slope))
-    return [Row(name=name, figure=figure, unit=unit) for name, figure in named]
+    return [f"fitted: {offset:.3g} {unit} + {slope:.3g} {unit} for each block"]
+
+
+def chart_points(axis: str, series: str, quantity: str, costs: Costs) -> list[dict[str, Any]]:
+    """Of one line; its last point has what is fitted."""
+    about = {"axis": axis, "quantity": quantity, "series": series}
+    points = [about | {"x": x, "y": cost, "fitted": ""} for x, cost in costs.items() if x and cost is not None]
+    for words in fitted(axis, "", costs) if axis != BLOCKS else []:
+        points[-1]["fitted"] = words.rpartition("^")[2].replace("-", "−")
+    return points
+
+
+def chart(points: list[dict[str, Any]], about: str) -> dict[str, Any]:
+    """A panel for each axis, times above memory; a line for each method, its fitted exponent at its end."""
+    log = {"type": "quantitative", "title": None, "scale": {"type": "log", "nice": False}}
+    encoding = {
+        "x": log | {"field": "x", "axis": {"values": [2**k for k in range(9)], "format": "d"}},
+        "y": log | {"field": "y", "axis": {"tickCount": 3}},
+        "color": {"field": "series", "type": "nominal", "title": None},
+    }
+    words = {"mark": {"type": "text", "align": "left", "dx": 6}, "encoding": {"text": {"field": "fitted"}}}
+    title = {"text": "How cost grows, with fitted exponents", "subtitle": f"one thing varied at a time, from {about}"}
+    return {
+        "title": title | {"anchor": "start", "offset": 14},
+        "data": {"values": points},
+        "facet": {s: {"field": f, "title": None, "sort": None} for s, f in (("column", "axis"), ("row", "quantity"))},
+        "spec": {
+            "width": 170,
+            "height": 150,
+            "encoding": encoding,
+            "layer": [{"mark": {"type": "line", "point": True}}, words],
+        },
+        "resolve": {"scale": {"x": "independent", "y": "independent"}},
+    }
+
+
+if __name__ == "__main__":
+    one_of_the_processes(Case(**json.loads(sys.argv[1])), int(sys.argv[2]))

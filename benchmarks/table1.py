@@ -5,34 +5,27 @@ of the test (10,000 images × 76 sets, with the method's noisy passes). Left out
 communication, anything bound by memory but for what the assumed rate leaves unused. No data is needed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import final
+from typing import NamedTuple
 
 import torch
+from tqdm import tqdm
 
-from pdeplus._lib.progress import counting_bar
 from pdeplus._lib.seeds import generator_for
 from pdeplus.evaluation.cost import prediction_flops, training_flops
-from pdeplus.studies.cells import Cell
 from pdeplus.studies.estimate import TEST_SETS
 from pdeplus.studies.matrix import prepare
 from pdeplus.training.config import Config
 from pdeplus.training.run_folder import Expects, build_method, build_network
 from pdeplus.training.selection import MOST
 
-from ._results import Effort, Result, Row, compared
+from .results import Effort, Result
 
-TEST_IMAGES = 10_000
-ACCELERATORS = (1, 8, 64)
+TESTS = 10_000 * TEST_SETS["corruptions"]
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class DataSet:
-    """What the count needs to know of a data set."""
-
+class DataSet(NamedTuple):
     label: str
     classes: int
     images: int
@@ -42,9 +35,9 @@ class DataSet:
 
 
 EXPERIMENTS = {
-    "table1_cifar10": DataSet(label="CIFAR-10", classes=10, images=50_000, size=32),
-    "table1_cifar100": DataSet(label="CIFAR-100", classes=100, images=50_000, size=32),
-    "table1_tiny_imagenet": DataSet(label="Tiny-ImageNet", classes=200, images=100_000, size=64),
+    "table1_cifar10": DataSet("CIFAR-10", 10, 50_000, 32),
+    "table1_cifar100": DataSet("CIFAR-100", 100, 50_000, 32),
+    "table1_tiny_imagenet": DataSet("Tiny-ImageNet", 200, 100_000, 64),
 }
 
 
@@ -52,17 +45,26 @@ def measure(effort: Effort) -> Iterator[Result]:
     """A table of operations for each data set, then hours."""
     totals, longest = dict[str, float](), dict[str, float]()
     for name, data in list(EXPERIMENTS.items())[: 1 if effort.quick else None]:
-        _, scale, cells = prepare(name, "full", None, ["model.width=4"] if effort.quick else [])
-        found = _operations_of_rows(cells, data)
-        totals[data.label], longest[data.label] = sum(found.values()), max(found.values()) / scale.seeds
-        rows = compared({k: v / 1e15 for k, v in found.items()}, "PFLOP", "ERM")
-        yield Result(title=f"table1, {data.label}, {scale.seeds} seeds, training and test", rows=rows)
+        _, size, cells = prepare(name, "full", None, ["model.width=4"] if effort.quick else [])
+        first = [cell for cell in cells if cell.config.seed == 0]
+        bar = tqdm(first, f"counting {data.label}", disable=None)
+        peta = {cell.label: size.seeds * operations(cell.config, data, TESTS) / 1e15 for cell in bar}
+        totals[data.label], longest[data.label] = sum(peta.values()), max(peta.values()) / size.seeds
+        yield Result(f"table1, {data.label}, {size.seeds} seeds, training and test", peta, "PFLOP", "ERM")
     totals["together"], longest["together"] = sum(totals.values()), max(longest.values())
-    yield _hours(totals, longest, effort.tflops)
+    yield Result("table1, operations", {label: total / 1000 for label, total in totals.items()}, "EFLOP")
+    hours, an_hour = dict[str, float](), 3.6 * effort.tflops
+    for label, total in totals.items():  # a run takes one accelerator: more of them do not end before the longest run
+        hours[f"{label}, longest run"] = longest[label] / an_hour
+        for n in (1, 8, 64):
+            hours[f"{label}, {n} accelerator{'s' * (n > 1)}"] = max(total / n, longest[label]) / an_hour
+    assumed = f"{effort.tflops:g} TFLOP/s used of an accelerator are assumed (--tflops), one accelerator for a run"
+    left_out = "reading and augmenting images and communication are left out"
+    yield Result("table1, hours", hours, "h", notes=(f"an estimate: {assumed}", left_out))
 
 
 def operations(config: Config, data: DataSet, tests: int) -> float:
-    """Of training, validating and testing once, testing on so many images."""
+    """Those of training, validating and testing once, testing on so many images."""
     size, train = int(config.data.options.get("size", data.size)), config.train
     expects = Expects(classes=tuple(map(str, range(data.classes))), shape=(3, size, size))
     method = build_method(config)
@@ -72,31 +74,3 @@ def operations(config: Config, data: DataSet, tests: int) -> float:
     example = torch.rand(1, *expects.shape, generator=stream)
     each = prediction_flops(partial(method.predict, net, generator=stream), example)
     return learn + each * (train.epochs * (held_out + min(held_out, MOST)) + tests)
-
-
-def _operations_of_rows(cells: Sequence[Cell], data: DataSet) -> dict[str, float]:
-    """Of all seeds of each row; one seed is counted."""
-    tests, found = TEST_IMAGES * TEST_SETS["corruptions"], dict[str, float]()
-    seeds = len({cell.config.seed for cell in cells})
-    first = [cell for cell in cells if cell.config.seed == 0]
-    with counting_bar(f"counting {data.label}", len(first), " rows") as count:
-        for cell in first:
-            found[cell.label] = seeds * operations(cell.config, data, tests)
-            count(1)
-    return found
-
-
-def _hours(totals: Mapping[str, float], longest: Mapping[str, float], tflops: float) -> Result:
-    """A run takes one accelerator, so that more of them do not end before the longest run."""
-    rows, an_hour = list[Row](), 3600e12 * tflops
-    for label, total in totals.items():
-        rows.append(Row(name=f"{label}, operations", figure=total / 1e18, unit="EFLOP"))
-        rows.append(Row(name=f"{label}, longest run", figure=longest[label] / an_hour, unit="h"))
-        for number in ACCELERATORS:
-            hours = max(total / number, longest[label]) / an_hour
-            rows.append(Row(name=f"{label}, {number} accelerator{'s' * (number > 1)}", figure=hours, unit="h"))
-    assumed = (
-        f"an estimate: {tflops:g} TFLOP/s used of an accelerator are assumed (--tflops), one accelerator for a run"
-    )
-    left_out = "reading and augmenting images and communication are left out"
-    return Result(title="table1, hours", rows=tuple(rows), notes=(assumed, left_out))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,11 @@ from pdeplus.theory.feynman_kac import expectation
 from pdeplus.theory.problems import Problem, ornstein_uhlenbeck
 from pdeplus.theory.transport import solve
 
-from ._results import Effort, Result, Row
-from ._timing import take_turns
+from .results import Effort, Result, take_turns
 
 CELLS = 200
 STEPS = 100
-"""Of a path."""
+"""Steps of a path."""
 AT_ONCE = 1 << 15
 
 
@@ -37,39 +35,28 @@ def measure(effort: Effort) -> Iterator[Result]:
     }
     if find_spec("torchsde"):
         arms["the same by torchsde, 64 bits"] = partial(_by_torchsde, line, origin, paths)
-    aims = {grid: "≤ 5 s", double: "≤ 10 s"}
-    seconds = take_turns(arms, rounds)
-    rows = tuple(Row(name=name, figure=value, unit="s", aim=aims.get(name, "")) for name, value in seconds.items())
-    yield Result(title=f"theory, {torch.get_num_threads()} threads", rows=rows, rounds=rounds)
+    aims, title = {grid: "≤ 5 s", double: "≤ 10 s"}, f"theory, {torch.get_num_threads()} threads"
+    yield Result(title, take_turns(arms, rounds), "s", double, aims, rounds)
 
 
-@final
 class Equation(nn.Module):
-    """A problem as torchsde wants it."""
+    """A problem as torchsde wants it: drift f, N×d, and scale of the noise g, N×1."""
 
     noise_type, sde_type = "diagonal", "ito"
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
-        self.problem = problem
-
-    def f(self, t: Tensor, y: Tensor) -> Tensor:
-        """The drift, N×d."""
-        return self.problem.drift(y, float(t))
-
-    def g(self, t: Tensor, y: Tensor) -> Tensor:
-        """The scale of the noise, N×1."""
-        return self.problem.scale(y, float(t))[:, None]
+        self.f = lambda t, y: problem.drift(y, float(t))
+        self.g = lambda t, y: problem.scale(y, float(t))[:, None]
 
 
 @torch.no_grad()
 def _by_torchsde(problem: Problem, point: Tensor, paths: int) -> None:
     """The same paths, in chunks of the same size, without an interval."""
-    torchsde: Any = import_module("torchsde")
+    torchsde = import_module("torchsde")
     ends = torch.tensor([0.0, 1.0], dtype=point.dtype)
     for start in range(0, paths, AT_ONCE):
-        rows = min(AT_ONCE, paths - start)
-        size = (rows, problem.dimension)
+        size = (min(AT_ONCE, paths - start), problem.dimension)
         noise = torchsde.BrownianInterval(0.0, 1.0, size=size, dtype=point.dtype, entropy=start, dt=1 / STEPS)
         x = torchsde.sdeint(Equation(problem), point.expand(size), ends, bm=noise, dt=1 / STEPS, method="euler")
         problem.terminal(x[-1]).mean()
