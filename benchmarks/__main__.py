@@ -26,7 +26,6 @@ PROGRAM = "python -m benchmarks"
 SHORT = ("step", "epoch", "predict", "evaluate", "corruptions", "data", "theory")
 """About ten minutes together: what runs where no name is given."""
 OTHERS = ("options", "growth", "table1", "fidelity", "augment")
-QUICK = "--quick: tiny sizes, these figures mean nothing"
 HELP = f"""examples:
   {PROGRAM}                             {", ".join(SHORT)}: about ten minutes
   {PROGRAM} step --quick                does it run? its figures mean nothing
@@ -35,12 +34,7 @@ HELP = f"""examples:
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        leave(2, f"{message}; see: {PROGRAM} --help")
-
-
-def leave(code: int, message: str) -> NoReturn:
-    print(f"benchmarks: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(code)
+        self.exit(2, f"benchmarks: {' '.join(message.split())}; see: {PROGRAM} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,12 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = " ".join([PROGRAM, *(sys.argv[1:] if arguments is None else arguments)])
     try:
         run(options.names, Effort(options.rounds, options.quick, options.tflops), options.out, command)
-    except UserError as error:
-        leave(2, str(error))
-    except OSError as error:
-        leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
+    except (UserError, OSError) as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
-        leave(130, "interrupted; tables measured so far are kept")
+        parser.exit(130, "benchmarks: interrupted; tables measured so far are kept\n")
 
 
 def run(names: Sequence[str], effort: Effort, out: Path | None, command: str) -> None:
@@ -80,9 +72,9 @@ def run(names: Sequence[str], effort: Effort, out: Path | None, command: str) ->
     done = list[tuple[str, Result]]()
     for name in dict.fromkeys(known[:-1] if "all" in names else names or SHORT):
         for result in import_module(f"benchmarks.{name}").measure(effort):
-            shown = replace(result, notes=(*result.notes, QUICK)) if effort.quick else result
-            done.append((name, shown))
-            print(shown, end="\n\n", flush=True)
+            warned = ("--quick: tiny sizes, these figures mean nothing",) if effort.quick else ()
+            done.append((name, replace(result, notes=(*result.notes, *warned))))
+            print(done[-1][1], end="\n\n", flush=True)
             if out is not None:
                 write(done, out, environment() | {"command": command})
 

@@ -19,7 +19,6 @@ from typing import Any
 from .cases import STATUS, Case, Make, bare_step, epoch, open_case, peak_memory, prediction, resident, warm_up
 from .results import Effort, Result, exponent, line, take_turns
 
-TIME, MEMORY = "time, s", "peak memory, MiB"
 BLOCKS, PASSES, PROCESSES = "ADD blocks", "E", "processes"
 WORK = {
     BLOCKS: "a training step, without blocks ERM's",
@@ -40,52 +39,63 @@ Costs = Mapping[int, float | None]
 
 
 def measure(effort: Effort) -> Iterator[Result]:
-    """Two tables for each line of the figure, times and memory; the last has the figure."""
+    """Two tables for each axis and method, times and memory, with the figure of all so far."""
     base, rounds, points = Case(preset="erm", batch=64).tiny_if(effort.quick), effort.turns(3), list[dict[str, Any]]()
-    for axis, series, makes in lines(base, effort.quick):
+    for axis, series, times, memory, notes in measured(base, rounds, effort.quick):
+        work = WORK.get(axis, "a training step")
+        for words, unit, costs in (("time", "s", times), ("peak memory", "MiB", memory)):
+            figures, timed = {f"{axis} {x}": cost for x, cost in costs.items()}, rounds if unit == "s" else 0
+            known = {x: cost for x, cost in costs.items() if x and cost is not None}
+            fit = fitted(axis, unit, known)
+            about = {"axis": axis, "quantity": f"{words}, {unit}", "series": series}
+            points += [
+                about | {"x": x, "y": cost, "fitted": fit if x == max(known) else ""} for x, cost in known.items()
+            ]
+            result = Result(f"growth of {series} with {axis}, {words} of {work}", figures, unit, next(iter(figures)))
+            more = (*notes, fit) if fit else notes
+            yield replace(result, rounds=timed, notes=more, chart=chart(points, str(base)))
+
+
+def measured(base: Case, rounds: int, quick: bool) -> Iterator[tuple[str, str, Costs, Costs, tuple[str, ...]]]:
+    """What is varied, the method, seconds, MiB, and why some are missing."""
+    for axis, series, makes in makes_of(base, quick):
         times = take_turns({x: make() for x, make in makes.items()}, rounds, steady=True)
-        memory = {x: peak_memory(make) for x, make in makes.items()}
-        for quantity, costs in ((TIME, times), (MEMORY, memory)):
-            points += chart_points(axis, series, quantity, costs)
-            yield table(axis, series, quantity, costs, rounds)
-    for series, preset in (("ERM", "erm"), ("PDE+", "pde_plus"))[1 if effort.quick else 0 :]:
-        times, memory, notes = several_processes(replace(base, preset=preset), (1, 2)[effort.quick :], rounds)
-        for quantity, costs in ((TIME, times), (MEMORY, memory)):
-            points += chart_points(PROCESSES, series, quantity, costs)
-            yield replace(table(PROCESSES, series, quantity, costs, rounds, notes), chart=chart(points, str(base)))
+        yield axis, series, times, {x: peak_memory(make) for x, make in makes.items()}, ()
+    for series, preset in (("PDE+", "pde_plus"),) if quick else (("ERM", "erm"), ("PDE+", "pde_plus")):
+        yield PROCESSES, series, *several_processes(replace(base, preset=preset), (2,) if quick else (1, 2), rounds)
 
 
-def lines(base: Case, quick: bool) -> Iterator[tuple[str, str, dict[int, Make]]]:
+def makes_of(base: Case, quick: bool) -> Iterator[tuple[str, str, dict[int, Make]]]:
     """What is varied, the method, and the work at each value; `quick` takes two values of what differs most."""
     pde, passes = replace(base, preset="pde_plus"), (1, 2) if quick else (1, 2, 5, 10, 20)
-    fields = {"width": (8, 16, 32, 64), "batch": (16, 32, 64, 128, 256), "size": (16, 32, 64)}
-    for field, values in ({"width": (8, 16)} if quick else fields).items():
+    sizes = {"width": (8, 16, 32, 64), "batch": (16, 32, 64, 128, 256), "size": (16, 32, 64)}
+    for field, values in ({"width": (8, 16)} if quick else sizes).items():
         for series, case in (("ERM", base), ("PDE+", pde)):
             makes = {value: partial(bare_step, replace(case, **{field: value})) for value in values}
             yield field.replace("size", "image size"), series, makes
-    placed = {
-        n: replace(pde, settings=(f"method.placement={names}",)) for n, names in PLACES.items() if not quick or n < 4
-    }
-    yield BLOCKS, "PDE+", {n: partial(bare_step, case) for n, case in ({0: base} | placed).items()}
+    placed = {0: partial(bare_step, base)}
+    for number, names in list(PLACES.items())[: 2 if quick else None]:
+        placed[number] = partial(bare_step, replace(pde, settings=(f"method.placement={names}",)))
+    yield BLOCKS, "PDE+", placed
     yield PASSES, "PDE+", {samples: partial(prediction, pde, samples) for samples in passes}
 
 
 def several_processes(case: Case, worlds: tuple[int, ...], rounds: int) -> tuple[Costs, Costs, tuple[str, ...]]:
     """Seconds of a step of the real loop, MiB that it adds to the first process, and why some are missing."""
-    found, notes = dict[int, list[float | None]](), list[str]()
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    run = partial(
-        subprocess.run, stdout=subprocess.PIPE, check=True, timeout=MOST_SECONDS, cwd=Path(__file__).parents[1]
-    )
+    seconds, added, notes = dict[int, float | None](), dict[int, float | None](), list[str]()
+    job = ["-m", "benchmarks.growth", json.dumps(asdict(case)), str(rounds)]
+    alone, root = os.environ | {"OMP_NUM_THREADS": "1"}, Path(__file__).parents[1]
     for world in worlds:
-        job = ["-m", "benchmarks.growth", json.dumps(asdict(case)), str(rounds)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}", *job]
+        found = [None, None]
         try:
-            done = run([*launcher, f"--nproc_per_node={world}", *job], env=os.environ | {"OMP_NUM_THREADS": "1"})
-            found[world] = json.loads(done.stdout)
+            done = subprocess.run(
+                torchrun, stdout=subprocess.PIPE, check=True, env=alone, cwd=root, timeout=MOST_SECONDS
+            )
+            found = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError) as error:
-            found[world] = [None, None]
-            notes.append(f"{world} processes: skipped, torchrun: {error}")
-    seconds, added = ({world: pair[k] for world, pair in found.items()} for k in (0, 1))
+            notes.append(f"{world} processes: skipped, {error}")
+        seconds[world], added[world] = found
     return seconds, added, tuple(notes)
 
 
@@ -99,55 +109,38 @@ def one_of_the_processes(case: Case, rounds: int) -> None:
         print(json.dumps([seconds, None if before is None else resident("VmHWM") - before]))
 
 
-def table(axis: str, series: str, quantity: str, costs: Costs, rounds: int, notes: tuple[str, ...] = ()) -> Result:
-    """Costs against the first of them, and what is fitted to them."""
-    words, unit = quantity.split(", ")
-    title = f"growth of {series} with {axis}, {words} of {WORK.get(axis, 'a training step')}"
-    named = {f"{axis} {x}": cost for x, cost in costs.items()}
-    notes = (*notes, *fitted(axis, unit, costs))
-    return Result(title, named, unit, next(iter(named)), rounds=rounds if quantity == TIME else 0, notes=notes)
-
-
-def fitted(axis: str, unit: str, costs: Costs) -> list[str]:
-    """An exponent, or with ADD blocks an offset and a slope, in words; nothing is fitted to one point."""
-    known = {x: cost for x, cost in costs.items() if x and cost is not None}
+def fitted(axis: str, unit: str, known: Mapping[int, float]) -> str:
+    """An exponent, or with ADD blocks an offset and a slope; nothing is fitted to one point."""
     if len(known) < 2:
-        return []
+        return ""
     x, y = list(known), list(known.values())
     if axis != BLOCKS:
-        return [f"fitted: {axis}^{exponent(x, y):.2f}"]
+        return f"∝ {axis}^{exponent(x, y):.2f}"
     offset, slope = line(x, y)
-    return [f"fitted: {offset:.3g} {unit} + {slope:.3g} {unit} for each block"]
-
-
-def chart_points(axis: str, series: str, quantity: str, costs: Costs) -> list[dict[str, Any]]:
-    """Of one line; its last point has what is fitted."""
-    about = {"axis": axis, "quantity": quantity, "series": series}
-    points = [about | {"x": x, "y": cost, "fitted": ""} for x, cost in costs.items() if x and cost is not None]
-    for words in fitted(axis, "", costs) if axis != BLOCKS else []:
-        points[-1]["fitted"] = words.rpartition("^")[2].replace("-", "−")
-    return points
+    return f"{offset:.3g} {unit} + {slope:.3g} {unit} for each block"
 
 
 def chart(points: list[dict[str, Any]], about: str) -> dict[str, Any]:
-    """A panel for each axis, times above memory; a line for each method, its fitted exponent at its end."""
+    """A panel for each axis, times above memory; a line for each method, with what is fitted in its last point."""
     log = {"type": "quantitative", "title": None, "scale": {"type": "log", "nice": False}}
     encoding = {
         "x": log | {"field": "x", "axis": {"values": [2**k for k in range(9)], "format": "d"}},
-        "y": log | {"field": "y", "axis": {"tickCount": 3}},
+        "y": log | {"field": "y", "axis": {"tickCount": 3, "format": "~g"}},
         "color": {"field": "series", "type": "nominal", "title": None},
     }
-    words = {"mark": {"type": "text", "align": "left", "dx": 6}, "encoding": {"text": {"field": "fitted"}}}
+    end = {"mark": {"type": "text", "align": "right", "dy": -8}, "encoding": {"text": {"field": "fitted"}}}
+    sides = {"column": "axis", "row": "quantity"}
+    ordered = {field: list(dict.fromkeys(point[field] for point in points)) for field in sides.values()}
     title = {"text": "How cost grows, with fitted exponents", "subtitle": f"one thing varied at a time, from {about}"}
     return {
         "title": title | {"anchor": "start", "offset": 14},
         "data": {"values": points},
-        "facet": {s: {"field": f, "title": None, "sort": None} for s, f in (("column", "axis"), ("row", "quantity"))},
+        "facet": {side: {"field": field, "title": None, "sort": ordered[field]} for side, field in sides.items()},
         "spec": {
             "width": 170,
             "height": 150,
             "encoding": encoding,
-            "layer": [{"mark": {"type": "line", "point": True}}, words],
+            "layer": [{"mark": {"type": "line", "point": True}}, end],
         },
         "resolve": {"scale": {"x": "independent", "y": "independent"}},
     }
