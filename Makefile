@@ -21,9 +21,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 benchmark: $(READY)  ## speed, as ratios measured in one run
-	$(BIN)/pdeplus bench --out benchmarks
-	$(BIN)/python benchmarks/augment.py
-	$(BIN)/python benchmarks/fidelity.py
+	$(BIN)/python -m benchmarks --out benchmarks
+	$(BIN)/python -m benchmarks augment fidelity
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'

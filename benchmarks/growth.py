@@ -52,7 +52,7 @@ def measure(effort: Effort) -> Iterator[Result]:
                 about | {"x": x, "y": cost, "fitted": fit if x == max(known) else ""} for x, cost in known.items()
             ]
             result = Result(f"growth of {series} with {axis}, {words} of {work}", figures, unit, next(iter(figures)))
-            more = (*notes, fit) if fit else notes
+            more = (*notes, f"fitted: {fit}") if fit else notes
             yield replace(result, rounds=timed, notes=more, chart=chart(points, str(base)))
 
 
@@ -115,7 +115,7 @@ def fitted(axis: str, unit: str, known: Mapping[int, float]) -> str:
         return ""
     x, y = list(known), list(known.values())
     if axis != BLOCKS:
-        return f"∝ {axis}^{exponent(x, y):.2f}"
+        return f"{axis}^{exponent(x, y):.2f}"
     offset, slope = line(x, y)
     return f"{offset:.3g} {unit} + {slope:.3g} {unit} for each block"
 

@@ -93,6 +93,5 @@ def test_example_write_a_method(tmp_path):
 def test_make_benchmark_calls_what_there_is():
     target = (ROOT / "Makefile").read_text().partition("\nbenchmark:")[2].partition("\n\n")[0]
     calls = [line.split() for line in target.splitlines() if line.startswith("\t")]
-    assert [words[0] for words in calls] == ["$(BIN)/pdeplus", "$(BIN)/python", "$(BIN)/python"]
-    assert build_parser(pytest.fail).parse_args(calls[0][1:]).command == "bench"
-    assert {words[1] for words in calls[1:]} == {f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.py")}
+    assert all(words[:3] == ["$(BIN)/python", "-m", "benchmarks"] for words in calls)
+    assert {(ROOT / "benchmarks" / f"{name}.py").is_file() for name in calls[1][3:]} == {True}
