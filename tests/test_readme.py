@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from support.forkserver import finish, start
 
-from pdeplus.cli.arguments import build_parser
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
