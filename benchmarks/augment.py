@@ -5,7 +5,8 @@ Memory is warm, as in training: once a process has freed a large tensor, its all
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 
 import torch
@@ -41,14 +42,15 @@ def measure(effort: Effort) -> Iterator[Result]:
     with one_thread(), torch.random.fork_rng():  # torchvision draws from torch's global state
         torch.ones(7 * 2**20)
         for name, (ours, theirs) in pairs.items():
-            arms = {
-                "ours": lambda f=ours: f(x, stream),
-                "torchvision": lambda f=theirs: [f(image) for image in pictures],
-            }
+            arms = {"ours": partial(ours, x, stream), "torchvision": partial(_one_by_one, theirs, pictures)}
             each = {arm: 1000 * seconds / number for arm, seconds in take_turns(arms, rounds).items()}
-            yield Result(
-                f"augment, {name}: batch {number}, {size} px, 1 thread", each, "ms/image", "ours", rounds=rounds
-            )
+            title = f"augment, {name}: batch {number}, {size} px, 1 thread"
+            yield Result(title, each, "ms/image", "ours", rounds=rounds)
+
+
+def _one_by_one(transform: Callable[[Image.Image], Image.Image], pictures: list[Image.Image]) -> None:
+    for picture in pictures:
+        transform(picture)
 
 
 def _transforms() -> ModuleType:

@@ -89,10 +89,7 @@ def several_processes(case: Case, worlds: tuple[int, ...], rounds: int) -> tuple
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}", *job]
         found = [None, None]
         try:
-            done = subprocess.run(
-                torchrun, stdout=subprocess.PIPE, check=True, env=alone, cwd=root, timeout=MOST_SECONDS
-            )
-            found = json.loads(done.stdout)
+            found = json.loads(subprocess.check_output(torchrun, env=alone, cwd=root, timeout=MOST_SECONDS))
         except (OSError, subprocess.SubprocessError) as error:
             notes.append(f"{world} processes: skipped, {error}")
         seconds[world], added[world] = found
