@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from benchmarks import growth
+from benchmarks import augment, growth
 from benchmarks.__main__ import OTHERS, SHORT, main
 from benchmarks.cases import Case, bare_step, epoch, open_case, peak_memory
 from benchmarks.results import Effort, Result, exponent, line, take_turns
@@ -18,6 +18,7 @@ from benchmarks.step import operations
 from benchmarks.table1 import DataSet
 from benchmarks.table1 import operations as operations_of_table1
 from support.operation_counts import add_blocks, conv, resnet18
+from support.peers import peer
 from torch import nn
 
 from pdeplus.evaluation.cost import operations_of
@@ -26,7 +27,7 @@ from pdeplus.training.config import load_config
 QUICK = {"width": 8, "batch": 4, "size": 16}
 """The sizes of --quick."""
 SHOWN = [name for name in (*SHORT, *OTHERS) if name != "augment"]
-"""All but the one that needs torchvision, which tests/augment runs."""
+"""All but the one that needs torchvision, which has a test of its own."""
 
 
 class Shown(NamedTuple):
@@ -60,6 +61,13 @@ def test_every_benchmark_runs_and_says_that_quick_figures_mean_nothing(shown):
     tables = dict.fromkeys(row["table"] for row in shown.rows)
     assert shown.text.count("these figures mean nothing") == len(tables)
     assert all(title in shown.text for title in tables)
+
+
+def test_augmentations_are_compared_with_torchvision():
+    peer("torchvision")
+    results = list(augment.measure(Effort(quick=True)))
+    assert results[0].title.startswith("augment, AugMix, 9 operations")
+    assert all(list(result.figures) == ["ours", "torchvision"] for result in results)
 
 
 def test_files_have_all_rows_and_where_they_come_from(shown):
