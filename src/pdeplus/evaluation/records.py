@@ -148,7 +148,7 @@ def append_records(path: str | Path, records: Iterable[Record]) -> None:
     """
     lines = "".join(to_json(record) + "\n" for record in records)
     try:
-        with held(Path(f"{path}.lock"), f"{path} is being written"), Path(path).open("ab+") as file:
+        with Path(path).open("ab+") as file, held(Path(f"{path}.lock"), f"{path} is being written"):
             _cut_torn_line(file)
             file.write(lines.encode(errors="backslashreplace"))  # file names may hold what UTF-8 cannot; JSON can
             file.flush()
