@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdeplus.corruptions import _filters
-from pdeplus.corruptions import extra as _water
+from pdeplus.corruptions import _filters, extra
 from pdeplus.corruptions._frost import plasma
 from pdeplus.corruptions.base import SEVERITIES, Draws
 from pdeplus.corruptions.digital import _affine_coordinates
@@ -232,26 +231,26 @@ def test_spatter_colours():
 def test_edges_of_a_square():
     square = np.zeros((1, 12, 12))
     square[0, 3:9, 3:9] = 200
-    edges = _water.canny(square)[0]
+    edges = extra.canny(square)[0]
     assert edges[3:9, [2, 3]].any(1).all()
     assert not edges[5:7, 5:7].any()
     assert not edges[:2].any()
-    assert not _water.canny(np.full((1, 12, 12), 77.0)).any()
+    assert not extra.canny(np.full((1, 12, 12), 77.0)).any()
 
 
 def test_weak_edges_need_a_strong_one():
     step = np.zeros((2, 9, 9))
     step[:, :, 5:] = 20  # Sobel: 4 · 20 = 80, weak
     step[1, 4:, 5:] = 90
-    assert not _water.canny(step[:1]).any()
-    assert _water.canny(step)[1, 0, 4:6].any()  # weak itself, connected to the strong part
-    assert not _water.canny(step)[0].any()
+    assert not extra.canny(step[:1]).any()
+    assert extra.canny(step)[1, 0, 4:6].any()  # weak itself, connected to the strong part
+    assert not extra.canny(step)[0].any()
 
 
 def test_chamfer_distance():
     edges = np.zeros((1, 20, 20), bool)
     edges[0, 10, 10] = True
-    distance = _water.edge_distance(edges)[0]
+    distance = extra.edge_distance(edges)[0]
     for dy, dx, expected in (
         (0, 5, 5),
         (3, 3, 4.2),

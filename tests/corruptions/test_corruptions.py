@@ -1,19 +1,23 @@
 """Corruptions keep their contract: an image's result depends on its pixels, its seed and its place alone."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import pdeplus as pp
-from pdeplus.corruptions.base import SEVERITIES
+from pdeplus.corruptions import _frost
+from pdeplus.corruptions.base import SEVERITIES, Constants
 from pdeplus.corruptions.suite import SUITE, corrupt
 from pdeplus.errors import UserError
 
-SCALES = ("cifar", "tiny", "imagenet")
+CONSTANTS = get_args(Constants)
 
 
 @pytest.fixture(autouse=True)
-def made_ice(monkeypatch, recwarn):
+def synthetic_frost(monkeypatch, recwarn):
     """The ice that every machine has."""
     monkeypatch.setattr("pdeplus.corruptions._frost.frost_folder", lambda: None)
 
@@ -27,31 +31,31 @@ def test_the_suite_is_the_published_one():
 
 
 @pytest.mark.parametrize("name", SUITE)
-@pytest.mark.parametrize("scale", SCALES)
-def test_contract(images, name, scale):
+@pytest.mark.parametrize("constants", CONSTANTS)
+def test_contract(images, name, constants):
     for severity in SEVERITIES:
         before = images.copy()
-        out = corrupt(images, name, severity, scale, seed=3)
+        out = corrupt(images, name, severity, constants, seed=3)
         assert out.shape == images.shape
         assert out.dtype == np.uint8
         assert np.array_equal(images, before)
         assert (out != images).any()
         if SUITE[name].seeded:
-            assert (corrupt(images, name, severity, scale, seed=4) != out).any()
+            assert (corrupt(images, name, severity, constants, seed=4) != out).any()
         else:
-            assert np.array_equal(corrupt(images, name, severity, scale, seed=4), out)
+            assert np.array_equal(corrupt(images, name, severity, constants, seed=4), out)
 
 
 @pytest.mark.parametrize("name", SUITE)
-@pytest.mark.parametrize("scale", SCALES)
-def test_an_image_does_not_depend_on_its_batch(images, name, scale):
+@pytest.mark.parametrize("constants", CONSTANTS)
+def test_an_image_does_not_depend_on_its_batch(images, name, constants):
     threads = torch.get_num_threads()
     for severity in SEVERITIES:
-        whole = corrupt(images, name, severity, scale, seed=1, indices=range(10, 16))
-        turned = corrupt(images[::-1].copy(), name, severity, scale, seed=1, indices=range(15, 9, -1))
+        whole = corrupt(images, name, severity, constants, seed=1, indices=range(10, 16))
+        turned = corrupt(images[::-1].copy(), name, severity, constants, seed=1, indices=range(15, 9, -1))
         assert np.array_equal(turned[::-1], whole)
         torch.set_num_threads(1)
-        alone = [corrupt(images[i : i + 1], name, severity, scale, seed=1, indices=[10 + i]) for i in range(6)]
+        alone = [corrupt(images[i : i + 1], name, severity, constants, seed=1, indices=[10 + i]) for i in range(6)]
         torch.set_num_threads(threads)
         assert np.array_equal(np.concatenate(alone), whole)
 
@@ -61,13 +65,13 @@ def test_any_size_from_one_pixel_on(name):
     for height, width in ((1, 1), (2, 3), (3, 70), (33, 8)):
         image = np.full((1, height, width, 3), 90, np.uint8)
         for severity in (1, 5):
-            for scale in SCALES:
-                assert corrupt(image, name, severity, scale).shape == image.shape
+            for constants in CONSTANTS:
+                assert corrupt(image, name, severity, constants).shape == image.shape
 
 
 def test_chunks_make_no_difference(monkeypatch, images):
     whole = {name: corrupt(images, name, 5) for name in SUITE}
-    monkeypatch.setattr("pdeplus.corruptions.suite.VALUES_AT_ONCE", 1)
+    monkeypatch.setattr("pdeplus.corruptions.base.VALUES_AT_ONCE", 1)
     for name, expected in whole.items():
         assert np.array_equal(corrupt(images, name, 5), expected)
 
@@ -89,12 +93,26 @@ def test_tensors_and_empty_batches(images):
         (("fgo",), "corruption 'fgo' is not known; did you mean 'fog'"),
         (("fog", 6), "severity=6 must be a whole number from 1 to 5"),
         (("fog", 0), "severity=0"),
-        (("fog", 3, "cfar"), "scale='cfar' is not known; choose from cifar, tiny, imagenet"),
+        (("fog", 3, "cfar"), "constants='cfar' is not known; choose from cifar, tiny, imagenet"),
     ],
 )
 def test_wrong_arguments_are_named(images, arguments, message):
     with pytest.raises(UserError, match=message):
         corrupt(images, *arguments)
+
+
+def test_constants_have_an_older_name(images):
+    by_place, default = corrupt(images, "contrast", 3, "tiny"), corrupt(images, "contrast", 3)
+    for names in ({"constants": "tiny"}, {"scale": "tiny"}, {"constants": "tiny", "scale": "tiny"}):
+        assert np.array_equal(pp.corrupt(images, "contrast", 3, **names), by_place)
+    for names in ({"constants": "cifar"}, {"scale": "cifar"}):
+        assert np.array_equal(pp.corrupt(images, "contrast", 3, **names), default)
+    assert not np.array_equal(by_place, default)
+    with pytest.raises(UserError, match="^constants='tiny' and scale='cifar' differ; scale is the older name of"):
+        pp.corrupt(images, "contrast", constants="tiny", scale="cifar")
+    for name in ("constants", "scale"):
+        with pytest.raises(UserError, match="constants='cfar' is not known; choose from cifar, tiny, imagenet"):
+            pp.corrupt(images, "contrast", **{name: "cfar"})
 
 
 def test_whole_numbers_of_any_kind_mean_the_same(images):
@@ -116,17 +134,16 @@ def test_wrong_images_are_named(wrong):
         corrupt(np.zeros((2, 8, 8, 3), np.uint8), "fog", indices=[1])
 
 
-def test_made_ice_says_so(images):
-    from pdeplus.corruptions import _frost
-
+def test_synthetic_frost_says_so(images):
     _frost._pictures.cache_clear()
-    with pytest.warns(UserWarning, match="made ice textures.*pip install --no-deps imagecorruptions"):
+    with pytest.warns(
+        UserWarning,
+        match="synthetic frost stands in for the benchmark's pictures.*pip install --no-deps imagecorruptions",
+    ):
         corrupt(images, "frost", 1)
 
 
 def test_ice_from_a_folder(images, tmp_path, monkeypatch):
-    from PIL import Image
-
     monkeypatch.undo()
     monkeypatch.setenv("PDEPLUS_FROST", str(tmp_path))
     with pytest.raises(UserError, match="has no pictures of ice"):
@@ -138,16 +155,6 @@ def test_ice_from_a_folder(images, tmp_path, monkeypatch):
     assert set(out[:, 0].tolist()) == {int(0.3 * 40 * i + 1e-6) for i in range(5)}  # the sixth is never used
     assert set(out[:, 1].tolist()) == {30}
     (tmp_path / "ice 0.png").write_bytes(b"no picture")
-    from pdeplus.corruptions import _frost
-
     _frost._pictures.cache_clear()
     with pytest.raises(UserError, match="ice 0.png cannot be read as a picture"):
         corrupt(images, "frost", 1)
-
-
-def test_training_code_does_not_import_the_test_corruptions():
-    import subprocess
-    import sys
-
-    code = "import sys, pdeplus.run, pdeplus.methods.pde_plus; sys.exit(any('corruptions' in m for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -48,12 +48,12 @@ def pictures_of_ice(monkeypatch):
 
 @pytest.mark.parametrize("name", SUITE)
 def test_statistics_are_the_references(slice_and_golden, name):
-    scale, clean, golden = slice_and_golden
+    constants, clean, golden = slice_and_golden
     for severity in SEVERITIES:
         known = golden[name][str(severity)]
         maes, mses = [], []
-        for seed in range(SEEDS.get((scale, name), 3) if SUITE[name].seeded else 1):
-            error = torch.from_numpy(corrupt(clean, name, severity, scale, seed)).float() - torch.from_numpy(clean)
+        for seed in range(SEEDS.get((constants, name), 3) if SUITE[name].seeded else 1):
+            error = torch.from_numpy(corrupt(clean, name, severity, constants, seed)).float() - torch.from_numpy(clean)
             maes.append(float(error.abs().mean(dtype=torch.float64)))
             mses.append(float(error.square().mean(dtype=torch.float64)))
         tolerance = max(4 * known.get("mae_rel_std", 0), 0.015)
@@ -64,8 +64,8 @@ def test_statistics_are_the_references(slice_and_golden, name):
 
 @pytest.mark.parametrize("name", [name for name in SUITE if not SUITE[name].seeded])
 def test_deterministic_arrays_are_the_references(slice_and_golden, name):
-    scale, clean, _ = slice_and_golden
-    if scale == "cifar":
+    constants, clean, _ = slice_and_golden
+    if constants == "cifar":
         arrays = np.load(GOLDEN / "cifar_c_first16.npz")
         for severity in SEVERITIES:
             difference = np.abs(corrupt(clean[:16], name, severity).astype(int) - arrays[f"{name}_{severity}"])

@@ -36,7 +36,7 @@ def pair(images: Images) -> tuple[Tensor, Tensor]:
 def spoilt(images: Images, name: str, severity: int, **options: int) -> Tensor:
     """`pp.corrupt` on C×H×W images, as floats in [0, 1]."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of made ice
+        warnings.simplefilter("ignore")  # of synthetic frost
         done = pp.corrupt(images.images.permute(0, 2, 3, 1), name, severity, **options)
     return done.permute(0, 3, 1, 2).float() / 255
 

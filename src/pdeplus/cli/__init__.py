@@ -168,7 +168,7 @@ def _corrupt(options: argparse.Namespace) -> None:
 
     if (options.out is None) == (options.sheet is None):
         raise UserError("corrupt needs either --out DIR or --sheet FILE")
-    warnings.filterwarnings("ignore", "frost uses made ice", UserWarning)  # the last line of the output says it
+    warnings.filterwarnings("ignore", "synthetic frost stands in", UserWarning)  # the last line of the output says it
     source = (options.source, options.overrides)
     if options.sheet is not None and (options.corruption or options.severity or options.layout):
         raise UserError("--sheet shows all corruptions: --corruption, --severity and --layout do not go with it")

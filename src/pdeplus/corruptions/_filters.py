@@ -144,9 +144,9 @@ def _zoom_mean_operator(h: int, w: int, factors: tuple[float, ...]) -> Matrix:
 
 def box_matrix(size: int, new_size: int) -> Matrix:
     """Resize a line with a box filter as Pillow does: a pixel is the mean of those whose centres fall into it."""
-    scale = size / new_size
-    width = max(scale, 1.0)
-    centre = (np.arange(new_size) + 0.5) * scale
+    ratio = size / new_size
+    width = max(ratio, 1.0)
+    centre = (np.arange(new_size) + 0.5) * ratio
     first = np.maximum((centre - width / 2 + 0.5).astype(int), 0)
     last = np.minimum((centre + width / 2 + 0.5).astype(int), size)
     places = first[:, None] + np.arange(int((last - first).max()))

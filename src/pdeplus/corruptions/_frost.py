@@ -1,7 +1,7 @@
-"""Pictures of ice: those of the benchmark where they can be found, made ones elsewhere.
+"""Pictures of ice for frost: the benchmark's where they can be found, synthetic ones elsewhere; clouds for fog.
 
 The benchmark's six pictures come with the package `imagecorruptions`; a folder of pictures can be named in the
-environment variable PDEPLUS_FROST.
+environment variable PDEPLUS_FROST. Synthetic ice is drawn from the same fractal clouds as fog.
 """
 
 import hashlib
@@ -20,44 +20,12 @@ from torch.nn import functional as F
 from ..errors import UserError
 from .base import Draws
 
-
-def plasma(draws: Draws, h: int, w: int, decay: float) -> Tensor:
-    """A cloud per image in [0, 1], N×H×W.
-
-    Diamond-square on a torus whose side is the next power of two: a new point is a quarter of the sum of its four
-    neighbours plus U(-a, a); a falls by decay² with every halving of the grid.
-    """
-    size = 1 << (max(h, w, 2) - 1).bit_length()
-    noise = draws.uniform(-1, 1, size, size)
-    cloud = torch.zeros_like(noise)
-    step, amplitude = size, 1.0
-    while step >= 2:
-        half = step // 2
-        noise_here = noise * amplitude  # each point is set once, so each takes its own number
-        corners = cloud[:, ::step, ::step]
-        centres = _quarter(corners, (0, 0), (-1, 0), (0, -1), (-1, -1)) + noise_here[:, half::step, half::step]
-        cloud[:, half::step, half::step] = centres
-        across = _quarter(corners, (0, 0), (0, -1)) + _quarter(centres, (0, 0), (1, 0))
-        cloud[:, ::step, half::step] = across + noise_here[:, ::step, half::step]
-        down = _quarter(corners, (0, 0), (-1, 0)) + _quarter(centres, (0, 0), (0, 1))
-        cloud[:, half::step, ::step] = down + noise_here[:, half::step, ::step]
-        step, amplitude = half, amplitude / decay**2
-    low, high = cloud.amin((1, 2), keepdim=True), cloud.amax((1, 2), keepdim=True)
-    return ((cloud - low) / (high - low))[:, :h, :w]
-
-
-def _quarter(grid: Tensor, *shifts: tuple[int, int]) -> Tensor:
-    """A quarter of the sum of the shifted grids."""
-    total = torch.zeros_like(grid)
-    for shift in shifts:
-        total += grid.roll(shift, (1, 2))
-    return total / 4
-
-
 FOLDER = "PDEPLUS_FROST"
+SYNTHETIC = "made"
+"""What manifests of corrupted copies say of synthetic frost."""
 SUFFIXES = (".png", ".jpg", ".jpeg")
 ROUGHNESS = 1.12
-"""Of made ice: how fast the cloud's detail fades; nearer to 1 is rougher."""
+"""Roughness of synthetic frost: how fast the cloud's detail fades; nearer to 1 is rougher."""
 USED = 5
 """The benchmark draws from the first five of its six pictures."""
 
@@ -75,7 +43,7 @@ def frost_crops(draws: Draws, h: int, w: int, zoom: float) -> Tensor:
 
 
 def frost_folder() -> Path | None:
-    """Where the pictures of ice are, or None if they have to be made."""
+    """Where the pictures of ice are; None stands for synthetic frost."""
     named = os.environ.get(FOLDER)
     if named:
         return Path(named)
@@ -85,16 +53,16 @@ def frost_folder() -> Path | None:
 
 
 def frost_digest() -> str:
-    """What tells the pictures in use from others: their names and sizes; "made" for made ice."""
+    """What tells the pictures in use from others: a hash of their names and sizes; SYNTHETIC where there are none."""
     folder = frost_folder()
     found = "".join(f"{p.name} {p.stat().st_size}\n" for p in _picture_paths(folder)) if folder else ""
-    return hashlib.sha256(found.encode()).hexdigest()[:16] if folder else "made"
+    return hashlib.sha256(found.encode()).hexdigest()[:16] if folder else SYNTHETIC
 
 
 def describe_frost() -> str:
     """Which pictures of ice are used."""
     folder = frost_folder()
-    return f"the pictures in {folder}" if folder else f"made ice; for the benchmark's pictures: {_ADVICE}"
+    return f"the pictures in {folder}" if folder else f"synthetic frost; for the benchmark's pictures: {_ADVICE}"
 
 
 _ADVICE = f"pip install --no-deps imagecorruptions, or name a folder in {FOLDER}"
@@ -104,9 +72,9 @@ _ADVICE = f"pip install --no-deps imagecorruptions, or name a folder in {FOLDER}
 def _pictures(folder: Path | None, zoom: float, h: int, w: int) -> tuple[Tensor, ...]:
     """The pictures as 3×H'×W' grey levels, zoomed, and further where a piece of h×w needs it."""
     if folder is None:
-        warnings.warn(f"frost uses made ice textures, not the benchmark's pictures; for those: {_ADVICE}", stacklevel=2)
+        warnings.warn(f"synthetic frost stands in for the benchmark's pictures; for those: {_ADVICE}", stacklevel=2)
     zoomed = list[Tensor]()
-    for picture in _made_pictures() if folder is None else _read_pictures(folder):
+    for picture in _synthetic_pictures() if folder is None else _read_pictures(folder):
         enough = max(zoom, (h + 1) / picture.shape[1], (w + 1) / picture.shape[2])
         small = F.interpolate(picture[None], scale_factor=enough, mode="bilinear", recompute_scale_factor=False)
         zoomed.append(small[0].add_(0.5).floor_())
@@ -143,10 +111,43 @@ _TINTS = (
 
 
 @lru_cache(maxsize=1)
-def _made_pictures() -> tuple[Tensor, ...]:
+def _synthetic_pictures() -> tuple[Tensor, ...]:
     """Ridges of rough plasma clouds, coloured like the benchmark's pictures."""
     draws = Draws(0, ("ice",), range(USED), torch.device("cpu"))
     ridges = 1 - (plasma(draws, 512, 512, ROUGHNESS) * 2 - 1).abs()
     ridges = (ridges - ridges.mean((1, 2), keepdim=True)) / ridges.std((1, 2), keepdim=True)
     tints = torch.tensor(_TINTS).view(USED, 2, 3, 1, 1)
     return tuple((tints[:, 0] + tints[:, 1] * ridges[:, None]).clamp(0, 255).unbind(0))
+
+
+def plasma(draws: Draws, h: int, w: int, decay: float) -> Tensor:
+    """A cloud per image in [0, 1], N×H×W.
+
+    Diamond-square on a torus whose side is the next power of two: a new point is a quarter of the sum of its four
+    neighbours plus U(-a, a); a falls by decay² with every halving of the grid.
+    """
+    size = 1 << (max(h, w, 2) - 1).bit_length()
+    noise = draws.uniform(-1, 1, size, size)
+    cloud = torch.zeros_like(noise)
+    step, amplitude = size, 1.0
+    while step >= 2:
+        half = step // 2
+        noise_here = noise * amplitude  # each point is set once, so each takes its own number
+        corners = cloud[:, ::step, ::step]
+        centres = _quarter(corners, (0, 0), (-1, 0), (0, -1), (-1, -1)) + noise_here[:, half::step, half::step]
+        cloud[:, half::step, half::step] = centres
+        across = _quarter(corners, (0, 0), (0, -1)) + _quarter(centres, (0, 0), (1, 0))
+        cloud[:, ::step, half::step] = across + noise_here[:, ::step, half::step]
+        down = _quarter(corners, (0, 0), (-1, 0)) + _quarter(centres, (0, 0), (0, 1))
+        cloud[:, half::step, ::step] = down + noise_here[:, half::step, ::step]
+        step, amplitude = half, amplitude / decay**2
+    low, high = cloud.amin((1, 2), keepdim=True), cloud.amax((1, 2), keepdim=True)
+    return ((cloud - low) / (high - low))[:, :h, :w]
+
+
+def _quarter(grid: Tensor, *shifts: tuple[int, int]) -> Tensor:
+    """A quarter of the sum of the shifted grids."""
+    total = torch.zeros_like(grid)
+    for shift in shifts:
+        total += grid.roll(shift, (1, 2))
+    return total / 4

@@ -1,13 +1,12 @@
-"""What a corruption is, and where its random numbers come from.
+"""What a corruption is, how it is applied to images, and where its random numbers come from.
 
 A corruption is a decorated function in its family's file: images in grey levels go in, images in grey levels come out,
-the caller clips and truncates them to whole levels. Its severities stand in the decorator.
+`apply` clips and truncates them to whole levels. The constants of its severities stand in the decorator.
 """
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Literal, final
 
 import torch
@@ -17,7 +16,7 @@ from .._lib.seeds import derive
 from ..errors import UserError, check_choice
 
 Constants = Literal["cifar", "tiny", "imagenet"]
-"""Whose constants: CIFAR-C's (made for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
+"""Whose constants: CIFAR-C's (meant for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
 Family = Literal["noise", "blur", "weather", "digital"]
 SEVERITIES = (1, 2, 3, 4, 5)
 VALUES_AT_ONCE = 400_000
@@ -60,7 +59,7 @@ class Draws:
 @final
 @dataclass(frozen=True)
 class Corruption:
-    """A named way of spoiling images, with the values of its five severities in each benchmark."""
+    """A named way of spoiling images, with the constants of its five severities in each benchmark."""
 
     name: str
     family: Family
@@ -68,13 +67,14 @@ class Corruption:
     """One of the four kept for validation, not of the fifteen of the benchmark."""
     seeded: bool
     """Whether chance plays a part."""
-    levels: dict[Constants, tuple[Any, ...]]
+    constants: dict[Constants, tuple[Any, ...]]
+    """Of severities 1 to 5: a number, or several."""
     function: Callable[..., Tensor]
 
     def __call__(self, x: Tensor, draws: Draws, severity: int, constants: Constants) -> Tensor:
         """Corrupt N×3×H×W grey levels (float, 0 to 255); the result is not yet clipped."""
-        level = self.levels[constants][severity - 1]
-        return self.function(x, draws, *(level if isinstance(level, tuple) else (level,)))
+        values = self.constants[constants][severity - 1]
+        return self.function(x, draws, *(values if isinstance(values, tuple) else (values,)))
 
 
 def corruption(
@@ -86,19 +86,14 @@ def corruption(
     extra: bool = False,
     seeded: bool = True,
 ) -> Callable[[Callable[..., Tensor]], Corruption]:
-    """Make a corruption of a function `f(x, draws, *constants)`; the constants are those of severities 1 to 5."""
+    """Make a corruption of a function `f(x, draws, *constants)`, given the constants of severities 1 to 5."""
 
-    def made(function: Callable[..., Tensor]) -> Corruption:
-        levels: dict[Constants, tuple[Any, ...]] = {"cifar": cifar, "tiny": tiny, "imagenet": imagenet}
-        assert all(len(values) == len(SEVERITIES) for values in levels.values()), function.__name__
-        return Corruption(function.__name__, family, extra, seeded, levels, function)
+    def decorate(function: Callable[..., Tensor]) -> Corruption:
+        constants: dict[Constants, tuple[Any, ...]] = {"cifar": cifar, "tiny": tiny, "imagenet": imagenet}
+        assert all(len(values) == len(SEVERITIES) for values in constants.values()), function.__name__
+        return Corruption(function.__name__, family, extra, seeded, constants, function)
 
-    return made
-
-
-def corruptions_in(file: ModuleType) -> dict[str, Corruption]:
-    """The corruptions that a file defines, in its order."""
-    return {name: found for name, found in vars(file).items() if isinstance(found, Corruption)}
+    return decorate
 
 
 @torch.no_grad()
@@ -111,12 +106,14 @@ def apply(
     indices: Iterable[int] | None = None,
 ) -> Tensor:
     """uint8 N×H×W×3 under a corruption; image i depends on (seed, name, severity, i) and its pixels alone."""
-    severity, seed = whole("severity", severity), whole("seed", seed)
+    severity, seed = _whole("severity", severity), _whole("seed", seed)
     if severity not in SEVERITIES:
         raise UserError(f"severity={severity} must be a whole number from 1 to 5")
     check_choice("constants", constants, Constants)
-    _check_images(images)
-    places = range(len(images)) if indices is None else [whole("indices", i) for i in indices]
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape[1:]:
+        shape = "×".join(map(str, images.shape))
+        raise UserError(f"images must be uint8 N×H×W×3, not {str(images.dtype).removeprefix('torch.')} {shape}")
+    places = range(len(images)) if indices is None else [_whole("indices", i) for i in indices]
     if len(places) != len(images):
         raise UserError(f"{len(images)} images need as many indices, not {len(places)}")
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -146,15 +143,9 @@ def fitting_constants(height: int, width: int) -> Constants:
     return "cifar" if side <= 48 else "tiny" if side <= 128 else "imagenet"
 
 
-def whole(name: str, value: object) -> int:
+def _whole(name: str, value: object) -> int:
     """A whole number of any kind as an int: others would quietly give another stream."""
     try:
         return operator.index(value)  # type: ignore[reportArgumentType]
     except TypeError as error:
         raise UserError(f"{name}={value!r} must be a whole number") from error
-
-
-def _check_images(images: Tensor) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape[1:]:
-        shape = "×".join(map(str, images.shape))
-        raise UserError(f"images must be uint8 N×H×W×3, not {str(images.dtype).removeprefix('torch.')} {shape}")

@@ -19,7 +19,7 @@ from .base import NEARLY, Draws, corruption
     seeded=False,
 )
 def defocus_blur(x: Tensor, draws: Draws, radius: float, softness: float) -> Tensor:
-    """A disk, itself softened by a small Gaussian."""
+    """Blur by a disk whose edge a small Gaussian softens."""
     return convolve(x, _disk(radius, softness))
 
 

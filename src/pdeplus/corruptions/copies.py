@@ -31,9 +31,9 @@ from .base import SEVERITIES, Constants
 from .suite import corrupt, find
 
 Layout = Literal["npy", "folders"]
-"""CIFAR-C's: NAME.npy with all severities, one after the other; or ImageNet-C's: NAME/SEVERITY/CLASS/PICTURE."""
+"""As CIFAR-C: NAME.npy with all severities, one after the other; or as ImageNet-C: NAME/SEVERITY/CLASS/PICTURE."""
 Watch = Callable[[int], object]
-"""Is told how many more images are done."""
+"""Called with the number of images done since the last call."""
 BLOCK_VALUES = 1_500_000
 """Channel values that a worker takes at a time."""
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, kw_only=True)
 class CorruptionPlan:
-    """Which corruptions, and what they depend on beside the images."""
+    """Which corruptions to write, and what they depend on besides the images."""
 
     names: tuple[str, ...]
     severities: tuple[int, ...] = SEVERITIES
@@ -170,24 +170,19 @@ def mirrored_files(folder: Path, out: Path) -> dict[Path, Path]:
 def _corrupt_picture(
     read: Callable[[], Picture], changed: float, place: int, file: Path, out: Path, plan: CorruptionPlan
 ) -> int:
-    """Write what is not there of one picture's corruptions, or older than its change; returns how many there are."""
+    """Write those of a picture's corruptions that are missing, empty or older than it; return how many there are."""
+
+    def up_to_date(target: Path) -> bool:
+        return target.exists() and target.stat().st_size > 0 and target.stat().st_mtime >= changed
+
     targets = {cell: out / cell[0] / str(cell[1]) / file for cell in plan.cells}
-    missing = [cell for cell, target in targets.items() if not _made_since(changed, target)]
+    missing = [cell for cell, target in targets.items() if not up_to_date(target)]
     if missing:
         clean = read()
         for name, severity in missing:
-            target = targets[name, severity]
             spoilt = corrupt(clean, name, severity, plan.constants, plan.seed, indices=[place])
-            _save_picture(spoilt[0], target)
+            _save_picture(spoilt[0], targets[name, severity])
     return len(targets)
-
-
-def _made_since(changed: float, target: Path) -> bool:
-    try:
-        status = target.stat()
-    except FileNotFoundError:
-        return False
-    return status.st_size > 0 and status.st_mtime >= changed
 
 
 def _save_picture(picture: Picture, target: Path) -> None:
@@ -206,7 +201,8 @@ def _save_picture(picture: Picture, target: Path) -> None:
 def _claimed(out: Path, plan: CorruptionPlan, source: dict[str, Any]) -> Generator[Callable[..., None]]:
     """Hold the folder for this process and these settings; one made with others is refused.
 
-    Gives what to call with the names of corruptions that are complete.
+    Yields a function to call with the names of corruptions that are complete. The manifest says "scale" for constants,
+    as it always has.
     """
     frost = {"frost": frost_digest()} if "frost" in plan.names else {}
     settings = {"scale": plan.constants, "seed": plan.seed, **source, **frost}
@@ -218,7 +214,8 @@ def _claimed(out: Path, plan: CorruptionPlan, source: dict[str, Any]) -> Generat
         known = known or {"wanted": [], "complete": []}
         for key, value in settings.items():
             if known.get(key, value) != value:
-                raise UserError(f"{out} was made with {key}={known[key]}, not {value}; choose another --out")
+                word = "constants" if key == "scale" else key
+                raise UserError(f"{out} was made with {word}={known[key]}, not {value}; choose another --out")
         known |= settings | {"wanted": sorted({*known["wanted"], *plan.names})}
 
         def complete(*names: str) -> None:

@@ -1,4 +1,4 @@
-"""Digital: exposure, contrast, distortion, resolution, compression, colour."""
+"""Digital: contrast, elastic distortion, resolution, compression."""
 
 import io
 from typing import cast
@@ -21,7 +21,7 @@ from .base import NEARLY, Draws, corruption
     seeded=False,
 )
 def contrast(x: Tensor, draws: Draws, factor: float) -> Tensor:
-    """Towards each channel's mean."""
+    """Values moved towards their channel's mean."""
     mean = x.mean((2, 3), keepdim=True, dtype=torch.float64).float()
     return (x - mean).mul_(factor).add_(mean)
 
@@ -83,7 +83,7 @@ def _sample(x: Tensor, rows: Tensor, columns: Tensor, *, mirror_edge_once: bool)
     seeded=False,
 )
 def pixelate(x: Tensor, draws: Draws, factor: float) -> Tensor:
-    """Fewer pixels, each a box."""
+    """Fewer, larger pixels."""
     h, w = x.shape[-2:]
     small = max(int(h * factor), 1), max(int(w * factor), 1)
     down = _resize(x, box_matrix(h, small[0]), box_matrix(w, small[1]))

@@ -1,4 +1,4 @@
-"""The suite: fifteen corruptions of the benchmark, four more for validation, one function to apply them."""
+"""The suite: the fifteen corruptions of the benchmark, four more for validation, and `corrupt` to apply them."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -10,10 +10,10 @@ from torch import Tensor
 from .._lib.registry import unknown
 from ..errors import UserError
 from . import blur, digital, noise, weather
-from .base import Constants, Corruption, apply, corruptions_in
+from .base import Constants, Corruption, apply
 from .extra import EXTRA
 
-FIFTEEN = {name: found for file in (noise, blur, weather, digital) for name, found in corruptions_in(file).items()}
+FIFTEEN = {c.name: c for f in (noise, blur, weather, digital) for c in vars(f).values() if isinstance(c, Corruption)}
 SUITE = FIFTEEN | EXTRA
 """Every corruption by its name, in the usual order, the four extra ones last."""
 CORRUPTIONS = tuple(FIFTEEN)
@@ -27,11 +27,11 @@ def corrupt(
     images: Pixels,
     name: str,
     severity: int = 3,
-    scale: Constants = "cifar",
+    constants: Constants | None = None,
     seed: int = 0,
     *,
     indices: Iterable[int] | None = None,
-    constants: Constants | None = None,
+    scale: Constants | None = None,
 ) -> Pixels:
     """Corrupt images; what becomes of image i depends on (seed, name, severity, i) and its pixels alone.
 
@@ -39,12 +39,15 @@ def corrupt(
         images: uint8 N×H×W×3, an array or a tensor on any device; the result is the same kind.
         name: one of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`.
         severity: 1 to 5.
-        scale: the older name of `constants`.
+        constants: whose: "cifar" (meant for 32 px, the default), "tiny" (64 px) or "imagenet" (224 px).
         seed: of all randomness.
         indices: the images' places in their data set; 0, 1, … if not given.
-        constants: whose: "cifar" (made for 32 px, the default), "tiny" (64 px) or "imagenet" (224 px).
+        scale: the older name of `constants`.
     """
-    corruption, constants = find(name), constants or scale
+    corruption = find(name)
+    if None not in (constants, scale) and constants != scale:
+        raise UserError(f"constants={constants!r} and scale={scale!r} differ; scale is the older name of constants")
+    constants = next(given for given in (constants, scale, "cifar") if given is not None)
     if isinstance(images, Tensor):
         return apply(corruption, images, severity, constants, seed, indices)
     array = np.ascontiguousarray(images)

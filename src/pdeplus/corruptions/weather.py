@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog, brightness, spatter."""
+"""Weather: snow, frost, fog, brightness."""
 
 import torch
 from torch import Tensor
