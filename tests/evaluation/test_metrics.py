@@ -17,12 +17,14 @@ from pdeplus.evaluation.metrics import (
     estimate,
     fit_temperature,
     mce,
+    measures,
     paired_bootstrap,
     pool,
     reliability,
     rmce,
     score,
 )
+from pdeplus.evaluation.records import pack_hits
 
 
 def sampled(n: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,11 +36,11 @@ def sampled(n: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
 def test_scores_by_hand():
     p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5], [0, 0, 1]], dtype=torch.float64)
     s = score(p, torch.tensor([0, 2, 0, 0]))
-    assert (s.n, s.correct, s.right.tolist()) == (4, 1, [True, False, False, False])
-    assert s.nll == pytest.approx(-(math.log(0.7) + math.log(0.3) + math.log(0.25) + math.log(LEAST)) / 4)
-    assert s.brier == pytest.approx((0.14 + 0.86 + 0.875 + 2) / 4)
-    assert s.ece == pytest.approx((0.3 + 0.6 + 0.5 + 1) / 4)
-    assert {i: b for i, b in enumerate(s.bins) if b.n} == {
+    assert (s["n"], s["correct"], s["hits"]) == (4, 1, pack_hits(np.array([True, False, False, False])))
+    assert s["nll"] == pytest.approx(-(math.log(0.7) + math.log(0.3) + math.log(0.25) + math.log(LEAST)) / 4)
+    assert s["brier"] == pytest.approx((0.14 + 0.86 + 0.875 + 2) / 4)
+    assert s["ece"] == pytest.approx((0.3 + 0.6 + 0.5 + 1) / 4)
+    assert {i: b for i, b in enumerate(s["bins"]) if b.n} == {
         10: (1, 1, 0.7),
         8: (1, 0, 0.6),
         7: (1, 0, 0.5),
@@ -48,14 +50,14 @@ def test_scores_by_hand():
 
 def test_certain_and_right_costs_nothing():
     s = score(torch.eye(3), torch.arange(3))
-    assert (s.correct, s.nll, s.brier, s.ece) == (3, 0, 0, 0)
+    assert (s["correct"], s["nll"], s["brier"], s["ece"]) == (3, 0, 0, 0)
 
 
 def test_ignorance_costs_what_theory_says():
     s = score(torch.full((10, 10), 0.1, dtype=torch.float64), torch.arange(10))
-    assert s.nll == pytest.approx(math.log(10))
-    assert s.brier == pytest.approx(0.9)
-    assert s.ece == pytest.approx(0, abs=1e-12)  # a tenth sure, a tenth right
+    assert s["nll"] == pytest.approx(math.log(10))
+    assert s["brier"] == pytest.approx(0.9)
+    assert s["ece"] == pytest.approx(0, abs=1e-12)  # a tenth sure, a tenth right
 
 
 def test_gaps_within_a_bin_cancel_and_across_bins_do_not():
@@ -79,11 +81,11 @@ def test_pooled_bins_are_those_of_the_union():
     z, y = sampled(1000, 1.0)
     p = z.softmax(-1)
     parts = [score(p[i : i + 100], y[i : i + 100]) for i in range(0, 1000, 100)]
-    pooled, union = pool(s.bins for s in parts), score(p, y)
-    assert [b[:2] for b in pooled] == [b[:2] for b in union.bins]
-    assert [b.confidence for b in pooled] == pytest.approx([b.confidence for b in union.bins])
-    assert ece(pooled) == pytest.approx(union.ece)
-    assert np.mean([s.ece for s in parts]) > 1.5 * union.ece  # why parts are pooled, not averaged
+    pooled, union = pool(s["bins"] for s in parts), score(p, y)
+    assert [b[:2] for b in pooled] == [b[:2] for b in union["bins"]]
+    assert [b.confidence for b in pooled] == pytest.approx([b.confidence for b in union["bins"]])
+    assert ece(pooled) == pytest.approx(union["ece"])
+    assert np.mean([s["ece"] for s in parts]) > 1.5 * union["ece"]  # why parts are pooled, not averaged
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
@@ -108,7 +110,7 @@ def test_one_impossible_label_does_not_spoil_the_temperature():
     p = z.softmax(-1)
     p[0] = torch.eye(10)[(y[0] + 1) % 10]
     found = fit_temperature(p.log(), y)
-    at = [score(apply_temperature(p, found * factor), y).nll for factor in (0.98, 1, 1.02)]
+    at = [measures(apply_temperature(p, found * factor), y)["nll"] for factor in (0.98, 1, 1.02)]
     assert at[1] < min(at[0], at[2])
 
 

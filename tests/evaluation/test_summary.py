@@ -10,6 +10,7 @@ from pdeplus.corruptions.suite import CORRUPTIONS, SUITE
 from pdeplus.evaluation.metrics import paired_bootstrap
 from pdeplus.evaluation.records import CLEAN, Record, pack_hits
 from pdeplus.evaluation.summary import (
+    SCORES,
     Series,
     accuracies_by_test,
     compare,
@@ -112,6 +113,17 @@ def test_scores_by_hand():
         "ece": 0.0156,
     }
     assert {name: value.mean for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_a_new_score_is_one_entry(monkeypatch):
+    """It is left out where it is unknown, undefined, or needs a record that is missing."""
+    monkeypatch.setitem(SCORES, "foggy", lambda seed: seed.tests["fog", 5].accuracy)
+    monkeypatch.setitem(SCORES, "unknown", lambda seed: None)
+    monkeypatch.setitem(SCORES, "undefined", lambda seed: float("nan"))
+    found = scores(only(one_seed(sloping)))
+    assert mean(found, "foggy") == pytest.approx(0.8)
+    assert {"unknown", "undefined"}.isdisjoint(found)
+    assert "foggy" not in scores(only([r for r in one_seed(sloping) if r.severity < 5]))
 
 
 def test_scores_are_estimates_over_seeds():

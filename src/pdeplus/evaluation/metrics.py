@@ -2,10 +2,14 @@
 
 Accuracies and errors are fractions; mCE and rmCE are ratios, 1 for the baseline itself. Averages are over cells
 (corruption × severity), each counting the same.
+
+To add a metric of predictions, write a function, enter it in MEASURES and give `records.Record` the fields NAME and
+scaled_NAME, with None for records that were written before; its mean over the test sets is then a score. A metric that
+is computed from records, as mCE is, needs an entry in `summary.SCORES` alone.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -16,10 +20,10 @@ from scipy import optimize, stats
 from torch import Tensor
 
 from ..errors import UserError
-from .records import Bin
+from .records import Bin, pack_hits
 
 BINS = 15
-"""Of the calibration error, as Guo et al. (2017) have it."""
+"""Bins of the calibration error, as Guo et al. (2017) have it."""
 LEAST = torch.finfo(torch.float32).tiny
 """Probabilities count as at least this in a logarithm."""
 TEMPERATURES = (0.05, 20.0)
@@ -27,32 +31,50 @@ ROUNDING = 1e-12
 """Errors up to this are none: sums of fractions are not exact."""
 CONFIDENCE = 0.95
 Errors = Mapping[str, Sequence[float]]
-"""Of each corruption, at each severity."""
+"""Error under each corruption, at each severity."""
 
 
-@final
-@dataclass(frozen=True)
-class Score:
-    """What predictions are worth."""
-
-    n: int
-    correct: int
-    nll: float
-    brier: float
-    ece: float
-    bins: tuple[Bin, ...]
-    right: NDArray[np.bool_]
-
-
-def score(probabilities: Tensor, labels: Tensor) -> Score:
-    """Accuracy and calibration of class probabilities, N×classes, against labels, N."""
+def score(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What a record says of class probabilities, N×classes, against labels, N: counts, bins and all MEASURES."""
     p, y = probabilities.detach().double().cpu(), labels.cpu()
+    right = p.max(-1).indices == y
+    counts = {"n": len(y), "correct": int(right.sum()), "hits": pack_hits(right.numpy())}
+    return {**counts, "bins": _bins(p, y), **measures(p, y)}
+
+
+def measures(probabilities: Tensor, labels: Tensor) -> dict[str, float]:
+    """All MEASURES of class probabilities, N×classes, against labels, N."""
+    p, y = probabilities.detach().double().cpu(), labels.cpu()
+    return {name: measure(p, y) for name, measure in MEASURES.items()}
+
+
+def nll(p: Tensor, y: Tensor) -> float:
+    """Mean negative log-likelihood."""
+    return float(-p.gather(1, y[:, None]).clamp(min=LEAST).log().mean())
+
+
+def brier(p: Tensor, y: Tensor) -> float:
+    """Mean squared distance of the probabilities from the truth."""
+    return float((p.square().sum(-1) - 2 * p.gather(1, y[:, None]).squeeze(1) + 1).mean())
+
+
+def ece(bins: Sequence[Bin]) -> float:
+    """Expected calibration error: the mean gap between confidence and accuracy, bins weighted by their size."""
+    total = sum(b.n for b in bins)
+    return sum(abs(b.correct - b.confidence) for b in bins) / total
+
+
+MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "nll": nll,
+    "brier": brier,
+    "ece": lambda p, y: ece(_bins(p, y)),
+}
+"""Of class probabilities, N×classes in float64, against labels; each is a field of `Record`, and so is scaled_NAME."""
+
+
+def _bins(p: Tensor, y: Tensor) -> tuple[Bin, ...]:
     confidence, predicted = p.max(-1)
-    right = predicted == y
-    nll = -p.gather(1, y[:, None]).clamp(min=LEAST).log().mean()
-    brier = (p.square().sum(-1) - 2 * p.gather(1, y[:, None]).squeeze(1) + 1).mean()
-    bins = reliability(confidence, right)
-    return Score(len(y), int(right.sum()), float(nll), float(brier), ece(bins), bins, right.numpy())
+    return reliability(confidence, predicted == y)
 
 
 def reliability(confidence: Tensor, right: Tensor) -> tuple[Bin, ...]:
@@ -69,12 +91,6 @@ def pool(bins: Iterable[Sequence[Bin]]) -> tuple[Bin, ...]:
     return tuple(Bin(*(sum(column) for column in zip(*same, strict=True))) for same in zip(*bins, strict=True))
 
 
-def ece(bins: Sequence[Bin]) -> float:
-    """Expected calibration error: the mean gap between confidence and accuracy, bins weighted by their size."""
-    total = sum(b.n for b in bins)
-    return sum(abs(b.correct - b.confidence) for b in bins) / total
-
-
 def fit_temperature(log_probabilities: Tensor, labels: Tensor) -> float:
     """The T > 0 for which softmax(log p / T) has the least negative log-likelihood (Guo et al., 2017).
 
@@ -84,7 +100,7 @@ def fit_temperature(log_probabilities: Tensor, labels: Tensor) -> float:
         log_probabilities: N×classes; logits will do as well.
         labels: N.
     """
-    z = log_probabilities.detach().double().cpu().log_softmax(-1).clamp(min=math.log(LEAST))  # as `scale` has it
+    z = log_probabilities.detach().double().cpu().log_softmax(-1).clamp(min=math.log(LEAST))  # as `nll` has it
     y = labels.cpu()
 
     def nll(log_temperature: float) -> float:

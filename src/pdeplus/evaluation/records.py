@@ -21,6 +21,8 @@ FORMAT = 1
 """Of a line; a later version that changes the meaning of a field counts this up."""
 CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
+TestKey = tuple[str, int]
+"""Corruption and severity."""
 Suite = Literal["clean", "corruptions", "domains", "adversarial"]
 """Families of test sets."""
 Selection = Literal["last", "validation", "oracle", "given"]
@@ -106,7 +108,7 @@ class Record:
         return self.correct / self.n
 
     @property
-    def cell(self) -> tuple[str, int]:
+    def cell(self) -> TestKey:
         """Corruption and severity."""
         return self.corruption, self.severity
 

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import final, get_args
+from functools import partial
+from typing import TypeVar, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..corruptions.base import SEVERITIES, Family
 from ..corruptions.suite import CORRUPTIONS, SUITE
-from .metrics import Difference, Errors, Estimate, average_accuracy, estimate, mce, paired_bootstrap, rmce
-from .records import CLEAN, Record
+from .metrics import MEASURES, Difference, Errors, Estimate, average_accuracy, estimate, mce, paired_bootstrap, rmce
+from .records import CLEAN, Record, TestKey
 
-TestKey = tuple[str, int]
+Key = TypeVar("Key")
 RecordsByTest = Mapping[TestKey, Record]
 """One seed's records."""
 CLEAN_TEST: TestKey = (CLEAN, 0)
@@ -86,11 +88,11 @@ def series_of(records: Iterable[Record]) -> list[Series]:
     again = dict[tuple[object, ...], dict[int, None]]()
     for r in records:
         key = (r.model, r.data, r.suite, r.origin, r.config, r.selection, r.samples, r.average)
-        cells = found.setdefault(key, {}).setdefault(r.seed, {})
-        if any(other.weights != r.weights for other in cells.values()):
-            cells.clear()
+        tests = found.setdefault(key, {}).setdefault(r.seed, {})
+        if any(other.weights != r.weights for other in tests.values()):
+            tests.clear()
             again.setdefault(key, {})[r.seed] = None
-        cells[r.cell] = r
+        tests[r.cell] = r
     every = [_series(seeds, again.get(key, ())) for key, seeds in found.items()]
     configs = dict[tuple[str, str], set[str]]()
     for s in every:
@@ -106,43 +108,131 @@ def find_baseline(series: Series, among: Sequence[Series], label: str) -> Series
 
 
 def scores(series: Series, baseline: Series | None = None) -> dict[str, Estimate]:
-    """Every score the records suffice for, by name, over the seeds that suffice for it.
-
-    clean, corrupted, error, mce, rmce; severe, severe_error, severe_mce, severe_rmce (severity 5); noise, blur,
-    weather, digital; nineteen (with the extra four); without_overlaps; nll, brier, ece and scaled_… of the corrupted
-    cells; clean_ece, clean_scaled_ece; domains and worst_domain; adversarial (mean over the attacks) and worst_attack;
-    ms (milliseconds an image). Ratios need a baseline.
-    """
-    rows = [_seed_scores(series, cells, baseline) for cells in series.seeds.values()]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: estimate([row[name] for row in rows if name in row]) for name in names}
-
-
-def accuracies_by_test(series: Series) -> dict[TestKey, Estimate]:
-    """Accuracy in each cell over the seeds that have it."""
-    cells = dict.fromkeys(cell for one in series.seeds.values() for cell in one)
-    return {cell: estimate([one[cell].accuracy for one in series.seeds.values() if cell in one]) for cell in cells}
-
-
-def corruption_accuracies(series: Series) -> dict[str, Estimate]:
-    """Mean accuracy over the severities of each corruption, over the seeds that have all five."""
+    """All SCORES that the records suffice for, each over the seeds that suffice for it; ratios need a baseline."""
     found = dict[str, Estimate]()
-    for name in CORRUPTIONS:
-        cells = [(name, severity) for severity in SEVERITIES]
-        values = [_mean_accuracy(one, cells) for one in series.seeds.values() if all(cell in one for cell in cells)]
+    seeds = [OneSeed(series, tests, baseline) for tests in series.seeds.values()]
+    for name, score in SCORES.items():
+        values = list[float]()
+        for seed in seeds:
+            with suppress(KeyError):  # it lacks a record that this score needs
+                value = score(seed)
+                values += [] if value is None or math.isnan(value) else [value]
         if values:
             found[name] = estimate(values)
     return found
 
 
+@final
+@dataclass(frozen=True)
+class OneSeed:
+    """What a score is computed from; asking for what the records lack is a KeyError."""
+
+    series: Series
+    tests: RecordsByTest
+    baseline: Series | None
+
+    @property
+    def clean(self) -> Record:
+        """The record of the clean test set."""
+        return self.tests[CLEAN_TEST]
+
+    @property
+    def shifted(self) -> list[Record]:
+        """The records of all domains, of all attacks, or of the fifteen corruptions at all severities."""
+        corrupted = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+        others = [(name, 0) for name in (*self.series.domains, *self.series.attacks)]
+        return [self.tests[key] for key in others or corrupted]
+
+    def errors(self, severities: Sequence[int] = SEVERITIES, names: Sequence[str] = CORRUPTIONS) -> Errors:
+        """Errors under these corruptions."""
+        if not names:
+            raise KeyError("no corruption is left")
+        return {name: [1 - self.tests[name, severity].accuracy for severity in severities] for name in names}
+
+    def baseline_errors(self, severities: Sequence[int] = SEVERITIES) -> Errors:
+        """The same and the clean error, means over the baseline's seeds that have them all."""
+        found = list[Errors]()
+        for tests in self.baseline.seeds.values() if self.baseline and self.baseline.suite == "corruptions" else ():
+            with suppress(KeyError):
+                seed = replace(self, tests=tests)
+                found.append({CLEAN: [1 - seed.clean.accuracy], **seed.errors(severities)})
+        if not found:
+            raise KeyError("no seed of a baseline is complete")
+        return {name: np.mean([errors[name] for errors in found], axis=0).tolist() for name in found[0]}
+
+
+def _rmce(seed: OneSeed, severities: Sequence[int]) -> float:
+    base = seed.baseline_errors(severities)
+    return rmce(seed.errors(severities), 1 - seed.clean.accuracy, base, base[CLEAN][0])
+
+
+def _family(seed: OneSeed, family: Family) -> float:
+    return average_accuracy(seed.errors(names=[name for name in CORRUPTIONS if SUITE[name].family == family]))
+
+
+def _without_overlaps(seed: OneSeed) -> float:
+    return average_accuracy(seed.errors(names=[n for n in CORRUPTIONS if n not in seed.series.any.overlaps]))
+
+
+def _shifted_mean(seed: OneSeed, name: str) -> float | None:
+    """Mean of a field over the shifted test sets; None where one has none."""
+    values = [getattr(record, name) for record in seed.shifted]
+    return None if None in values else float(np.mean(values))
+
+
+SCORES: dict[str, Callable[[OneSeed], float | None]] = {
+    "clean": lambda seed: seed.clean.accuracy,
+    "clean_ece": lambda seed: seed.clean.ece,
+    "clean_scaled_ece": lambda seed: seed.clean.scaled_ece,
+    "ms": lambda seed: 1000 * sum(r.seconds for r in seed.tests.values()) / sum(r.n for r in seed.tests.values()),
+    "domains": lambda seed: _shifted_mean(seed, "accuracy") if seed.series.domains else None,
+    "worst_domain": lambda seed: min(r.accuracy for r in seed.shifted) if seed.series.domains else None,
+    "adversarial": lambda seed: _shifted_mean(seed, "accuracy") if seed.series.attacks else None,
+    "worst_attack": lambda seed: min(r.accuracy for r in seed.shifted) if seed.series.attacks else None,
+    "corrupted": lambda seed: average_accuracy(seed.errors()),
+    "error": lambda seed: 1 - average_accuracy(seed.errors()),
+    "mce": lambda seed: mce(seed.errors(), seed.baseline_errors()),
+    "rmce": lambda seed: _rmce(seed, SEVERITIES),
+    "severe": lambda seed: average_accuracy(seed.errors(WORST)),
+    "severe_error": lambda seed: 1 - average_accuracy(seed.errors(WORST)),
+    "severe_mce": lambda seed: mce(seed.errors(WORST), seed.baseline_errors(WORST)),
+    "severe_rmce": lambda seed: _rmce(seed, WORST),
+    "nineteen": lambda seed: average_accuracy(seed.errors(names=tuple(SUITE))),
+    **{family: partial(_family, family=family) for family in get_args(Family)},
+    "without_overlaps": _without_overlaps,
+    **{name: partial(_shifted_mean, name=name) for name in (*MEASURES, *(f"scaled_{name}" for name in MEASURES))},
+}
+"""The scores by name, each a function of one seed's records. To add one, enter it here: tables ask for it by its name.
+
+A seed has no score that is None or not a number, nor one that needs a record it lacks. ms is milliseconds an image;
+severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes the extra four; without_overlaps leaves
+out what the training augmentations do as well; the measures are means over corruptions, domains or attacks.
+"""
+
+
+def accuracies_by_test(series: Series) -> dict[TestKey, Estimate]:
+    """Accuracy on each test set over the seeds that have it."""
+    return _mean_accuracies(series, {test: [test] for tests in series.seeds.values() for test in tests})
+
+
+def corruption_accuracies(series: Series) -> dict[str, Estimate]:
+    """Mean accuracy over the severities of each corruption, over the seeds that have all five."""
+    return _mean_accuracies(series, {name: [(name, severity) for severity in SEVERITIES] for name in CORRUPTIONS})
+
+
 def severity_accuracies(series: Series) -> dict[int, Estimate]:
     """Mean accuracy over the fifteen corruptions at each severity; 0 is clean."""
-    found = dict[int, Estimate]()
-    for severity in (0, *SEVERITIES):
-        cells = [CLEAN_TEST] if severity == 0 else [(name, severity) for name in CORRUPTIONS]
-        values = [_mean_accuracy(one, cells) for one in series.seeds.values() if all(cell in one for cell in cells)]
-        if values:
-            found[severity] = estimate(values)
+    by_severity = {severity: [(name, severity) for name in CORRUPTIONS] for severity in SEVERITIES}
+    return _mean_accuracies(series, {0: [CLEAN_TEST], **by_severity})
+
+
+def _mean_accuracies(series: Series, groups: Mapping[Key, Sequence[TestKey]]) -> dict[Key, Estimate]:
+    """Mean accuracy over each group of test sets, over the seeds that have them all; none where no seed has."""
+    found = dict[Key, Estimate]()
+    for key, group in groups.items():
+        complete = [tests for tests in series.seeds.values() if all(test in tests for test in group)]
+        if complete:
+            found[key] = estimate([float(np.mean([tests[test].accuracy for test in group])) for tests in complete])
     return found
 
 
@@ -157,11 +247,8 @@ def compare(first: Series, second: Series) -> Difference | None:
     alike = ("data", "suite", "origin", "domains", "attacks")
     same = all(getattr(first, name) == getattr(second, name) for name in alike)
     sides = [_per_image(s) for s in (first, second)]
-    if not same or not all(sides):
-        return None
-    if [len(a) for a in sides[0]] != [len(b) for b in sides[1]]:
-        return None
-    return paired_bootstrap(*sides)
+    paired = same and all(sides) and [len(a) for a in sides[0]] == [len(b) for b in sides[1]]
+    return paired_bootstrap(*sides) if paired else None
 
 
 def _series(seeds: Mapping[int, RecordsByTest], again: Iterable[int]) -> Series:
@@ -178,109 +265,6 @@ def _series(seeds: Mapping[int, RecordsByTest], again: Iterable[int]) -> Series:
         seeds=seeds,
         trained_again=tuple(again),
     )
-
-
-def _errors(cells: RecordsByTest, names: Sequence[str], severities: Sequence[int]) -> Errors | None:
-    """None where a cell is missing."""
-    wanted = [(name, severity) for name in names for severity in severities]
-    if not names or not all(cell in cells for cell in wanted):
-        return None
-    return {name: [1 - cells[name, severity].accuracy for severity in severities] for name in names}
-
-
-@final
-@dataclass(frozen=True)
-class _Baseline:
-    clean: float
-    errors: Errors
-
-
-def _errors_of_baseline(baseline: Series | None, severities: Sequence[int]) -> _Baseline | None:
-    """Mean over the baseline's seeds that have all corruptions at these severities; None where none has."""
-    seeds = baseline.seeds.values() if baseline is not None and baseline.suite == "corruptions" else ()
-    found = [(cells, _errors(cells, CORRUPTIONS, severities)) for cells in seeds if CLEAN_TEST in cells]
-    every = [errors for _, errors in found if errors is not None]
-    if not every:
-        return None
-    clean = float(np.mean([1 - cells[CLEAN_TEST].accuracy for cells, errors in found if errors is not None]))
-    return _Baseline(clean, {name: np.mean([e[name] for e in every], axis=0).tolist() for name in CORRUPTIONS})
-
-
-def _seed_scores(series: Series, cells: RecordsByTest, baseline: Series | None) -> dict[str, float]:
-    found = dict[str, float]()
-    if CLEAN_TEST in cells:
-        clean = cells[CLEAN_TEST]
-        found |= {"clean": clean.accuracy, "clean_ece": clean.ece}
-        if clean.scaled_ece is not None:
-            found["clean_scaled_ece"] = clean.scaled_ece
-    found["ms"] = 1000 * sum(r.seconds for r in cells.values()) / sum(r.n for r in cells.values())
-    if series.suite == "domains":
-        return found | _mean_scores(cells, series.domains, "domains", "worst_domain")
-    if series.suite == "adversarial":
-        return found | _mean_scores(cells, series.attacks, "adversarial", "worst_attack")
-    for prefix, severities in (("", SEVERITIES), ("severe_", WORST)):
-        found |= _corruption_scores(cells, severities, prefix, _errors_of_baseline(baseline, severities))
-    everything = _errors(cells, tuple(SUITE), SEVERITIES)
-    if everything:
-        found["nineteen"] = average_accuracy(everything)
-    for family in get_args(Family):
-        errors = _errors(cells, [n for n in CORRUPTIONS if SUITE[n].family == family], SEVERITIES)
-        if errors:
-            found[family] = average_accuracy(errors)
-    kept = _errors(cells, [name for name in CORRUPTIONS if name not in series.any.overlaps], SEVERITIES)
-    if kept:
-        found["without_overlaps"] = average_accuracy(kept)
-    wanted = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
-    return found | _calibration(cells, wanted)
-
-
-def _corruption_scores(
-    cells: RecordsByTest, severities: Sequence[int], prefix: str, base: _Baseline | None
-) -> dict[str, float]:
-    errors = _errors(cells, CORRUPTIONS, severities)
-    if errors is None:
-        return {}
-    accuracy = average_accuracy(errors)
-    found = {"severe" if prefix else "corrupted": accuracy, f"{prefix}error": 1 - accuracy}
-    if base is None:
-        return found
-    found[f"{prefix}mce"] = mce(errors, base.errors)
-    if CLEAN_TEST in cells:
-        clean = 1 - cells[CLEAN_TEST].accuracy
-        found[f"{prefix}rmce"] = rmce(errors, clean, base.errors, base.clean)
-    return {name: value for name, value in found.items() if not math.isnan(value)}
-
-
-def _mean_scores(cells: RecordsByTest, names: Sequence[str], mean: str, worst: str) -> dict[str, float]:
-    wanted = [(name, 0) for name in names]
-    if not wanted or not all(cell in cells for cell in wanted):
-        return {}
-    each = [cells[cell].accuracy for cell in wanted]
-    return {mean: float(np.mean(each)), worst: min(each)} | _calibration(cells, wanted)
-
-
-def _calibration(cells: RecordsByTest, wanted: Sequence[TestKey]) -> dict[str, float]:
-    """Means over the cells; scaled ones only where every cell has them."""
-    if not all(cell in cells for cell in wanted):
-        return {}
-    measures: dict[str, Callable[[Record], float | None]] = {
-        "nll": lambda r: r.nll,
-        "brier": lambda r: r.brier,
-        "ece": lambda r: r.ece,
-        "scaled_nll": lambda r: r.scaled_nll,
-        "scaled_brier": lambda r: r.scaled_brier,
-        "scaled_ece": lambda r: r.scaled_ece,
-    }
-    found = dict[str, float]()
-    for name, measure in measures.items():
-        values = [value for cell in wanted if (value := measure(cells[cell])) is not None]
-        if len(values) == len(wanted):
-            found[name] = float(np.mean(values))
-    return found
-
-
-def _mean_accuracy(cells: RecordsByTest, wanted: Sequence[TestKey]) -> float:
-    return float(np.mean([cells[cell].accuracy for cell in wanted]))
 
 
 def _per_image(series: Series) -> list[NDArray[np.float64]]:

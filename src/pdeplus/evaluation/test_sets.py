@@ -22,7 +22,7 @@ from ..data._corrupted import read_corrupted, read_manifest
 from ..data.base import Images, Source, index_batches
 from ..data.image_folder import ImageFolder
 from ..errors import UserError, check_choice
-from .records import CLEAN, Suite
+from .records import CLEAN, Suite, TestKey
 
 
 def as_source(data: object) -> tuple[Source, str]:
@@ -97,8 +97,6 @@ def _bytes(images: Any) -> Tensor:
     return pixels.contiguous()
 
 
-TestKey = tuple[str, int]
-"""Corruption and severity."""
 FILES_READ = 500
 """Picture files whose contents tell a test set from another."""
 Wanted = Literal["clean", "corruptions", "all_corruptions", "domains", "adversarial"]
