@@ -15,8 +15,7 @@ from pdeplus.attacks.sanity import sanity
 from pdeplus.cli.arguments import build_parser
 from pdeplus.cli.evaluating import evaluate_models
 from pdeplus.errors import UserError
-from pdeplus.evaluation import loop as _measure
-from pdeplus.evaluation import tested_models as _subjects
+from pdeplus.evaluation import loop, tested_models
 from pdeplus.evaluation.adversarial import read_sanity, threat_of
 from pdeplus.evaluation.records import read_records
 from pdeplus.evaluation.summary import attack_size, compare, scores, series_of
@@ -77,7 +76,7 @@ def test_the_same_call_measures_nothing_again_and_another_attack_anew(erm, tmp_p
     first = pp.evaluate(erm, "adversarial", **TWO, limit=N, out=tmp_path)
     report = (tmp_path / "sanity.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(_measure, "_measure_one", None)
+        patch.setattr(loop, "_measure_one", None)
         assert pp.evaluate(erm, "adversarial", **TWO, limit=N, out=tmp_path) == first
     assert (tmp_path / "sanity.json").read_bytes() == report
     more = pp.evaluate(erm, "adversarial", epsilons=(0.02,), limit=N, out=tmp_path)
@@ -103,13 +102,13 @@ def test_an_attack_on_a_noisy_model_averages_over_passes_and_on_the_plain_one_ov
     plain = Linear().eval()
     noisy = pp.add_diffusion(plain, ["first"], torch.rand(2, 3, 8, 8), initial_scale=0.02)
     seen = []
-    original = _subjects.expected_logits
+    original = tested_models.expected_logits
 
     def watched(net, x, passes, **more):
         seen.append(passes)
         return original(net, x, passes, **more)
 
-    monkeypatch.setattr(_subjects, "expected_logits", watched)
+    monkeypatch.setattr(tested_models, "expected_logits", watched)
     options = {"attack": PGD(steps=2), **TWO, **FEW}
     records = pp.evaluate(noisy, "adversarial", samples=3, eot=4, **options)
     assert set(seen) == {4, 0}  # none in the transfer from the plain network

@@ -19,7 +19,7 @@ from pdeplus.core.prediction import sample_logits
 from pdeplus.data.base import split
 from pdeplus.data.digits import Digits
 from pdeplus.errors import UserError
-from pdeplus.evaluation import loop as _measure
+from pdeplus.evaluation import loop
 from pdeplus.evaluation.metrics import fit_temperature
 from pdeplus.evaluation.records import Record, read_records
 from pdeplus.evaluation.tested_models import fast_copy
@@ -132,7 +132,7 @@ def test_an_interrupted_evaluation_goes_on_and_measures_nothing_twice(erm, tmp_p
 def test_what_is_measured_is_not_measured_again(erm, tmp_path, monkeypatch):
     first = pp.evaluate(erm, **SMALL, out=tmp_path)
     before = (tmp_path / "records.jsonl").read_bytes()
-    monkeypatch.setattr(_measure, "_measure_one", None)
+    monkeypatch.setattr(loop, "_measure_one", None)
     assert pp.evaluate(erm, **SMALL, out=tmp_path) == first
     assert (tmp_path / "records.jsonl").read_bytes() == before
 

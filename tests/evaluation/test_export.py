@@ -13,7 +13,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._lib.files import encode_weights
 from pdeplus.errors import RunFailed, UserError
-from pdeplus.evaluation import deployment as export_module
+from pdeplus.evaluation import deployment
 from pdeplus.evaluation.deployment import export
 from pdeplus.evaluation.onnx_model import OnnxModel
 from pdeplus.training.run_folder import Run
@@ -87,7 +87,7 @@ def test_onnx_is_one_file_that_tells_its_classes_and_input_and_no_path(run, file
 
 def test_torch_program_agrees_at_any_batch_size(run, files):
     extra, model = {"classes": "", "input": ""}, pp.load_model(run.path)
-    with export_module._quiet():
+    with deployment._quiet():
         exported = torch.export.load(files["torch"].path, extra_files=extra).module()
     for size in (1, 3, 7):
         x = torch.rand(size, 3, 16, 16)
@@ -130,7 +130,7 @@ def test_the_command_says_one_line(capfd, copy, tmp_path):
 @pytest.mark.parametrize("format", SUFFIX)
 def test_disagreement_leaves_nothing(capsys, copy, monkeypatch, format):
     before = sorted(path.name for path in copy.path.iterdir())
-    monkeypatch.setattr(export_module, "difference", lambda *a: 2e-4)
+    monkeypatch.setattr(deployment, "difference", lambda *a: 2e-4)
     code, out, err = answer(capsys, "export", str(copy.path), "--format", format)
     assert (code, out) == (1, "")
     assert "was not written: its logits are 2.0e-04 from torch's, above 0.0001" in err
@@ -139,15 +139,15 @@ def test_disagreement_leaves_nothing(capsys, copy, monkeypatch, format):
 
 def test_the_difference_is_that_of_the_worst_logit_and_never_hides_nan():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
-    assert export_module.difference(model, model, (3, 2, 2)) == 0
+    assert deployment.difference(model, model, (3, 2, 2)) == 0
 
     def off(x):
         y = model(x).clone()
         y[-1, 1] += 0.5 if len(x) == 5 else 0.25
         return y
 
-    assert export_module.difference(model, off, (3, 2, 2)) == pytest.approx(0.5, abs=1e-5)
-    assert not export_module.difference(model, lambda x: model(x) * torch.nan, (3, 2, 2)) <= 1
+    assert deployment.difference(model, off, (3, 2, 2)) == pytest.approx(0.5, abs=1e-5)
+    assert not deployment.difference(model, lambda x: model(x) * torch.nan, (3, 2, 2)) <= 1
 
 
 def test_a_network_that_cannot_be_exported_costs_one_line(copy, monkeypatch):
@@ -155,7 +155,7 @@ def test_a_network_that_cannot_be_exported_costs_one_line(copy, monkeypatch):
         def forward(self, x):
             return x.mean((2, 3)) if x.sum() > 0 else x.amax((2, 3))
 
-    monkeypatch.setattr(export_module, "load_model", lambda path, selection: Branching())
+    monkeypatch.setattr(deployment, "load_model", lambda path, selection: Branching())
     with pytest.raises(RunFailed, match="the network cannot be exported as torch: ") as caught:
         export(copy, "torch")
     assert "\n" not in str(caught.value)

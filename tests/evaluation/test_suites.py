@@ -27,9 +27,9 @@ FEW = digits(N)
 def folders(tmp_path_factory):
     """The fifteen corruptions of a few digits with seed 7, in both published layouts; as pictures at two severities."""
     out = tmp_path_factory.mktemp("files")
-    recipe = CorruptionPlan(names=CORRUPTIONS, scale="cifar", seed=7, workers=1)
-    corrupt_arrays(FEW, out / "npy", recipe, lambda n: None)
-    two = replace(recipe, severities=(2, 4))
+    plan = CorruptionPlan(names=CORRUPTIONS, constants="cifar", seed=7, workers=1)
+    corrupt_arrays(FEW, out / "npy", plan, lambda n: None)
+    two = replace(plan, severities=(2, 4))
     corrupt_labelled(FEW, tuple("0123456789"), out / "folders", two, lambda n: None)
     return out
 
@@ -68,7 +68,7 @@ def test_larger_images_get_the_constants_of_their_size():
     images = suite.sets[0].read()
     (test,) = [test for test in suite.sets if test.corruption == "defocus_blur"]
     found = pixels(test)
-    expected = spoilt(images, "defocus_blur", 3, scale="tiny").mul(255).round().byte()
+    expected = spoilt(images, "defocus_blur", 3, constants="tiny").mul(255).round().byte()
     assert torch.equal(found, expected)
     assert "scale tiny" in suite.origin
 
