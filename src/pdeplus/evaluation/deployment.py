@@ -1,4 +1,4 @@
-"""A trained run at work: the plain network it leaves behind, and its answers on pictures."""
+"""A trained run at work: the plain network it leaves behind, its predictions for pictures, its export into one file."""
 
 import contextlib
 import copy
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,12 @@ from .onnx_model import OnnxModel, require
 
 BATCH = 64
 """Pictures per forward pass."""
+Format = Literal["onnx", "torch"]
+SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
+TOLERANCE = 1e-4
+"""Largest difference of a logit between file and network."""
+BATCH_SIZES = (1, 2, 5)
+"""Batch sizes at which the two are compared."""
 
 
 def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
@@ -49,7 +55,8 @@ def plain(net: nn.Module) -> nn.Module:
     """
     model = copy.deepcopy(net).eval()
     for module in list(model.modules()):
-        for hooks in (_hooks(module), _pre_hooks(module)):
+        kinds = module._forward_hooks, module._forward_pre_hooks  # type: ignore[reportPrivateUsage]
+        for hooks in cast(tuple[dict[int, Any], ...], kinds):
             for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "block", None), ADDBlock)]:
                 del hooks[key]
         if isinstance(getattr(module, CHILD, None), ADDBlocks):
@@ -71,7 +78,7 @@ class Prediction:
     label: str
     """The most probable class."""
     probability: float
-    """Of that class."""
+    """Probability of that class."""
     spread: float | None
     """Standard deviation over the samples of that class's probability; None without samples."""
     top: tuple[tuple[str, float], ...]
@@ -110,7 +117,10 @@ def predict_pictures(
     config, expects = run.config, run.expects
     method = with_samples(build_method(config), config.method.name, samples, None)
     passes = int(getattr(method, "samples", 0))
-    _check_shape(run, expects)
+    channels, height, width = expects.shape
+    if channels not in (1, 3) or height != width:
+        wanted = "×".join(map(str, expects.shape))
+        raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
     net, broken = run.network(selection), list[str]()
     start = 0
     for names, x in _batches(paths, expects, broken):
@@ -129,16 +139,124 @@ def format_predictions(predictions: Sequence[Prediction]) -> str:
     for p in predictions:
         others = ", ".join(f"{label} {probability:.3f}" for label, probability in p.top[1:])
         spread = "" if p.spread is None else f"{p.spread:.3f}"
-        rows.append([_printable(p.image), p.label, f"{p.probability:.3f}", spread, others])
+        image = os.fsencode(p.image).decode("utf-8", "replace")  # bytes that are no text are shown as marks
+        rows.append([image, p.label, f"{p.probability:.3f}", spread, others])
     shown = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
     widths = [max(len(row[i]) for row in rows) for i in shown]
     lines = ["  ".join(row[i].ljust(width) for i, width in zip(shown, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A file that holds a network, and how far its logits are from the network's."""
+
+    path: Path
+    bytes: int
+    difference: float
+    weights: str
+    """The epoch of the weights and how it was selected."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, BATCH_SIZES))
+        agreement = f"logits within {self.difference:.1e} of torch's at batches of {sizes}"
+        return f"{self.path}: {self.bytes / 1e6:.2f} MB, weights of {self.weights}, {agreement}"
+
+
+def export(
+    run: Run,
+    format: Format,
+    out: str | Path | None = None,
+    *,
+    selection: Selection = "validation",
+    force: bool = False,
+) -> Exported:
+    """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
+
+    The file takes float images in [0, 1], B×C×H×W with any B, and gives logits. One that disagrees with the network is
+    not left behind, and an existing file stays as it was unless `force` is true.
+    """
+    check_choice("format", format, Format)
+    path = Path(out) if out is not None else run.path / f"model{SUFFIX[format]}"
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give --out a file's name")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already; overwrite it with --force, or choose another --out")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
+    if format == "onnx":
+        require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx")
+    model, expects = load_model(run.path, selection), run.expects
+    weights = f"epoch {run.weights(selection)[0]} ({selection})"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+            written = Path(folder) / f"model{SUFFIX[format]}"
+            gap = _write_and_compare(model, expects, format, written)
+            if not gap <= TOLERANCE:
+                raise RunFailed(f"{path} was not written: its logits are {gap:.1e} from torch's, above {TOLERANCE:g}")
+            written.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    return Exported(path=path, bytes=path.stat().st_size, difference=gap, weights=weights)
+
+
+@torch.no_grad()
+def difference(model: nn.Module, exported: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> float:
+    """The largest difference of a logit on seeded random images, at every size in BATCH_SIZES."""
+    gaps = list[Tensor]()
+    for size in BATCH_SIZES:
+        x = torch.rand(size, *shape, generator=generator_for(0, "export", size))
+        gaps.append((model(x) - exported(x)).abs().max())
+    return float(torch.stack(gaps).max())
+
+
+def _write_and_compare(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
+    """Write the file with what it says of itself, read it again, and return its largest difference."""
+    channels, height, width = expects.shape
+    about = {"classes": json.dumps(expects.classes), "input": f"float B×{channels}×{height}×{width} in [0, 1]"}
+    example = torch.zeros(2, *expects.shape)  # from a batch of one the exporter would conclude that it is always one
+    shapes = ({0: torch.export.Dim("batch")},)
+    try:
+        with _quiet():
+            if format == "onnx":
+                names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
+                onnx: Any = torch.onnx.export(
+                    model, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
+                )
+                for node in onnx.model.graph:
+                    node.metadata_props.clear()  # it names files of this machine
+                onnx.model.metadata_props.update(about)
+                onnx.save(path, external_data=False)
+                return difference(model, OnnxModel(path), expects.shape)
+            program = torch.export.export(model, (example,), dynamic_shapes=shapes)
+            for node in program.graph.nodes:
+                node.meta.pop("stack_trace", None)  # it names files of this machine
+            torch.export.save(program, path, extra_files=dict[str, Any](about))
+            return difference(model, torch.export.load(path).module(), expects.shape)
+    except OSError:
+        raise
+    except Exception as error:  # a network of the user's own may hold anything
+        reason = textwrap.shorten(str(error), 300, placeholder=" …") or type(error).__name__
+        raise RunFailed(f"the network cannot be exported as {format}: {reason}") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """The exporters' remarks, meant for their developers, are not shown."""
+    silence, before = io.StringIO(), logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
 @torch.no_grad()
 def _logits(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """Of every sample, E×B×classes; of the plain network, 1×B×classes."""
+    """Logits of every sample, E×B×classes; of the plain network, 1×B×classes."""
     if samples:
         return sample_logits(net, x, samples, generator=generator)
     with evaluating(net), no_diffusion(net):
@@ -196,173 +314,10 @@ def _files(paths: Sequence[str | Path], broken: list[str]) -> Iterator[Path]:
         yield from found
 
 
-def _check_shape(run: Run, expects: Expects) -> None:
-    channels, height, width = expects.shape
-    if channels not in (1, 3) or height != width:
-        wanted = "×".join(map(str, expects.shape))
-        raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
-
-
 def _joined(split: SplitBatchNorm) -> nn.BatchNorm2d:
     """The BatchNorm that computes what `split` does in plain passes."""
     norm = nn.BatchNorm2d(len(split.running_mean), split.eps, split.momentum, affine=False).train(split.training)
     norm.weight, norm.bias, norm.affine = split.weight, split.bias, any(True for _ in split.parameters())
     norm.running_mean, norm.running_var = split.running_mean, split.running_var
-    _hooks(norm).update(_hooks(split))
+    norm._forward_hooks.update(split._forward_hooks)  # type: ignore[reportPrivateUsage]
     return norm
-
-
-def _hooks(module: nn.Module) -> dict[int, Any]:
-    return module._forward_hooks  # type: ignore[reportPrivateUsage]
-
-
-def _pre_hooks(module: nn.Module) -> dict[int, Any]:
-    return module._forward_pre_hooks  # type: ignore[reportPrivateUsage]
-
-
-def _printable(path: str) -> str:
-    """A path whose bytes are no text is shown with marks in their place."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
-Format = Literal["onnx", "torch"]
-SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
-TOLERANCE = 1e-4
-"""Largest difference of a logit between file and network."""
-BATCH_SIZES = (1, 2, 5)
-"""At which the two are compared."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """A file that holds a network, and how far its logits are from the network's."""
-
-    path: Path
-    bytes: int
-    difference: float
-    weights: str
-    """Whose: the epoch and how it was selected."""
-
-    def __str__(self) -> str:
-        sizes = ", ".join(map(str, BATCH_SIZES))
-        agreement = f"logits within {self.difference:.1e} of torch's at batches of {sizes}"
-        return f"{self.path}: {self.bytes / 1e6:.2f} MB, weights of {self.weights}, {agreement}"
-
-
-def export(
-    run: Run,
-    format: Format,
-    out: str | Path | None = None,
-    *,
-    selection: Selection = "validation",
-    force: bool = False,
-) -> Exported:
-    """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
-
-    The file takes float images in [0, 1], B×C×H×W with any B, and gives logits. One that disagrees with the network is
-    not left behind, and an existing file stays as it was unless `force` is true.
-    """
-    check_choice("format", format, Format)
-    path = Path(out) if out is not None else run.path / f"model{SUFFIX[format]}"
-    _check_place(path, force)
-    if format == "onnx":
-        require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx")
-    model, expects = load_model(run.path, selection), run.expects
-    weights = f"epoch {run.weights(selection)[0]} ({selection})"
-    try:
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
-            made = Path(folder) / f"model{SUFFIX[format]}"
-            gap = _write_and_compare(model, expects, format, made)
-            if not gap <= TOLERANCE:
-                raise RunFailed(f"{path} was not written: its logits are {gap:.1e} from torch's, above {TOLERANCE:g}")
-            made.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-    return Exported(path=path, bytes=path.stat().st_size, difference=gap, weights=weights)
-
-
-@torch.no_grad()
-def difference(model: nn.Module, exported: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> float:
-    """The largest difference of a logit on seeded random images, at every size in BATCH_SIZES."""
-    gaps = list[Tensor]()
-    for size in BATCH_SIZES:
-        x = torch.rand(size, *shape, generator=generator_for(0, "export", size))
-        gaps.append((model(x) - exported(x)).abs().max())
-    return float(torch.stack(gaps).max())
-
-
-def _write_and_compare(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
-    try:
-        with _quiet():
-            if format == "onnx":
-                _write_onnx(model, expects, path)
-                return difference(model, OnnxModel(path), expects.shape)
-            _write_torch(model, expects, path)
-            return difference(model, torch.export.load(path).module(), expects.shape)
-    except OSError:
-        raise
-    except Exception as error:  # a network of the user's own may hold anything
-        reason = textwrap.shorten(str(error), 300, placeholder=" …") or type(error).__name__
-        raise RunFailed(f"the network cannot be exported as {format}: {reason}") from error
-
-
-def _check_place(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give --out a file's name")
-    if path.exists() and not force:
-        raise UserError(f"{path} exists already; overwrite it with --force, or choose another --out")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
-
-
-def _write_torch(model: nn.Module, expects: Expects, path: Path) -> None:
-    program = torch.export.export(model, (_example(expects),), dynamic_shapes=_any_batch())
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # it names files of this machine
-    torch.export.save(program, path, extra_files=dict[str, Any](_about(expects)))
-
-
-def _write_onnx(model: nn.Module, expects: Expects, path: Path) -> None:
-    program: Any = torch.onnx.export(
-        model,
-        (_example(expects),),
-        dynamo=True,
-        dynamic_shapes=_any_batch(),
-        input_names=["images"],
-        output_names=["logits"],
-        verbose=False,
-    )
-    for node in program.model.graph:
-        node.metadata_props.clear()  # it names files of this machine
-    program.model.metadata_props.update(_about(expects))
-    program.save(path, external_data=False)
-
-
-def _about(expects: Expects) -> dict[str, str]:
-    """What the file says of itself."""
-    channels, height, width = expects.shape
-    classes = json.dumps(expects.classes)
-    return {"classes": classes, "input": f"float B×{channels}×{height}×{width} in [0, 1]"}
-
-
-def _example(expects: Expects) -> Tensor:
-    """Two images: from a batch of one the exporter would conclude that it is always one."""
-    return torch.zeros(2, *expects.shape)
-
-
-def _any_batch() -> tuple[dict[int, Any]]:
-    return ({0: torch.export.Dim("batch")},)
-
-
-@contextlib.contextmanager
-def _quiet() -> Generator[None]:
-    """The exporters' remarks, meant for their developers, are not shown."""
-    silence, before = io.StringIO(), logging.root.manager.disable
-    with warnings.catch_warnings(), contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(before)
