@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -43,34 +43,34 @@ class Threat:
 
     @property
     def about(self) -> str:
-        """All that changes its images, but the sizes; the same words for models with and without noise."""
+        """All that changes its images except the sizes, in the same words for models with and without noise."""
         noise = f"the mean of {self.eot} noisy passes" if self.eot else "the network without its noise"
         attack = f"{self.attack.name} {self.attack.norm}, {self.attack.effort}, seed {self.seed}"
         return f"{attack}, following {noise} where the model predicts with noise (EoT {self.eot})"
 
-    def against(self, subject: ModelUnderTest, tests: TestSuite) -> TestSuite:
-        """The clean test set and, for each size, its images changed to mislead the subject.
+    def against(self, tested: ModelUnderTest, tests: TestSuite) -> TestSuite:
+        """The clean test set and, for each size, its images changed to mislead the model.
 
-        A subject without gradients is refused, and one that has noise of its own.
+        A model without gradients is refused, and one that has noise of its own.
         """
         clean = tests.sets[0]
         x = clean.read().take(torch.arange(1)).floats()
-        self._change(subject, self.epsilons[-1], x, torch.zeros(1, dtype=torch.long), [0])
-        self._check_repeatable(subject, x)
+        self._change(tested, self.epsilons[-1], x, torch.zeros(1, dtype=torch.long), [0])
+        self._check_repeatable(tested, x)
         sets = [
-            TestSet(self.name(epsilon), 0, clean.read, None, partial(self._change, subject, epsilon), ROWS_AT_ONCE)
+            TestSet(self.name(epsilon), 0, clean.read, None, partial(self._change, tested, epsilon), ROWS_AT_ONCE)
             for epsilon in self.epsilons
         ]
         return replace(tests, origin=f"{tests.origin}; {self.about}", sets=(clean, *sets))
 
-    def check(self, subject: ModelUnderTest, tests: TestSuite, folder: Path | None) -> None:
-        """Put the sanity checks on some of the images into the folder, unless it has them; warn of those that fail."""
-        about = {"model": subject.about["model"], "origin": tests.origin}
-        about |= {key: subject.about[key] for key in ("weights", "samples", "average")}
+    def check(self, tested: ModelUnderTest, tests: TestSuite, folder: Path | None) -> None:
+        """Write the sanity checks on some images into the folder, unless it has them; warn of those that fail."""
+        about = {"model": tested.about["model"], "origin": tests.origin}
+        about |= {key: tested.about[key] for key in ("weights", "samples", "average")}
         known = read_sanity(folder) if folder is not None else []
         if any(_same(one, about | {"epsilons": [*self.epsilons]}) for one in known):
             return
-        found = self._sanity(subject, tests)
+        found = self._sanity(tested, tests)
         if folder is not None:
             kept = [one for one in known if not _same(one, about)]
             new = about | {"epsilons": self.epsilons} | asdict(found)
@@ -83,49 +83,46 @@ class Threat:
         size = f"{255 * epsilon:.6g}/255" if self.attack.norm == "linf" else f"{epsilon:g}"
         return f"{self.attack.name} {self.attack.norm} {size}"
 
-    def _passes(self, subject: ModelUnderTest) -> int:
-        return self.eot if subject.about["samples"] else 0
+    def _passes(self, tested: ModelUnderTest) -> int:
+        return self.eot if tested.about["samples"] else 0
 
-    def _check_repeatable(self, subject: ModelUnderTest, x: Tensor) -> None:
+    def _rows(self, tested: ModelUnderTest) -> int:
+        return max(ROWS_AT_ONCE // max(self._passes(tested), 1), 1)
+
+    def _check_repeatable(self, tested: ModelUnderTest, x: Tensor) -> None:
         """Refuse a model with noise of its own: no average over it would be followed, and the record would say so."""
         with torch.no_grad(), torch.random.fork_rng():
-            first, second = (subject.logits(x.to(subject.device), 0, None) for _ in range(2))
+            first, second = (tested.logits(x.to(tested.device), 0, None) for _ in range(2))
         if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):
             way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
             raise UserError(f"the model says something else of the same images each time; {way_out}")
 
-    def _rows(self, subject: ModelUnderTest) -> int:
-        return max(ROWS_AT_ONCE // max(self._passes(subject), 1), 1)
-
-    def _logits(self, subject: ModelUnderTest, passes: int, stream: torch.Generator) -> Callable[[Tensor], Tensor]:
-        return lambda x: subject.logits(x, passes, stream)
-
     def _change(
-        self, subject: ModelUnderTest, epsilon: float, x: Tensor, labels: Tensor, places: Sequence[int]
+        self, tested: ModelUnderTest, epsilon: float, x: Tensor, labels: Tensor, places: Sequence[int]
     ) -> Tensor:
         """The attack on one batch; its random numbers depend on its first place."""
-        stream = generator_for(self.seed, "attack", self.name(epsilon), places[0], device=subject.device)
-        logits = self._logits(subject, self._passes(subject), stream)
-        x, labels = x.to(subject.device), labels.to(subject.device)
-        with _frozen(subject):
-            return in_parts(resized(self.attack, epsilon), logits, x, labels, stream, self._rows(subject)).cpu()
+        stream = generator_for(self.seed, "attack", self.name(epsilon), places[0], device=tested.device)
+        attack, passes, rows = resized(self.attack, epsilon), self._passes(tested), self._rows(tested)
+        x, labels = x.to(tested.device), labels.to(tested.device)
+        with _frozen(tested):
+            return in_parts(attack, lambda x: tested.logits(x, passes, stream), x, labels, stream, rows).cpu()
 
-    def _sanity(self, subject: ModelUnderTest, tests: TestSuite) -> Sanity:
+    def _sanity(self, tested: ModelUnderTest, tests: TestSuite) -> Sanity:
         every = tests.sets[0].read()
         n = min(len(every), IMAGES)
         images = every.take(torch.arange(n) * len(every) // n)
-        stream = generator_for(self.seed, "sanity noise", device=subject.device)
-        passes = self._passes(subject)
-        with _frozen(subject):
+        stream = generator_for(self.seed, "sanity noise", device=tested.device)
+        passes = self._passes(tested)
+        with _frozen(tested):
             return sanity(
                 self.attack,
-                self._logits(subject, passes, stream),
-                images.floats().to(subject.device),
-                images.labels.to(subject.device),
+                lambda x: tested.logits(x, passes, stream),
+                images.floats().to(tested.device),
+                images.labels.to(tested.device),
                 epsilons=self.epsilons,
-                predict=lambda x: subject.predict(x, generator_for(0, "sanity", device=subject.device)),
-                plain=self._logits(subject, 0, stream) if passes else None,
-                rows=self._rows(subject),
+                predict=lambda x: tested.predict(x, generator_for(0, "sanity", device=tested.device)),
+                plain=(lambda x: tested.logits(x, 0, stream)) if passes else None,
+                rows=self._rows(tested),
                 seed=self.seed,
             )
 
@@ -168,5 +165,5 @@ def _same(one: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return all(one.get(key) == value for key, value in wanted.items())
 
 
-def _frozen(subject: ModelUnderTest) -> AbstractContextManager[None]:
-    return nullcontext() if subject.network is None else attacking(subject.network)
+def _frozen(tested: ModelUnderTest) -> AbstractContextManager[None]:
+    return nullcontext() if tested.network is None else attacking(tested.network)

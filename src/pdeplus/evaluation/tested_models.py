@@ -1,4 +1,7 @@
-"""A copy of a network that predicts faster: BatchNorm folded into convolutions, channels-last memory."""
+"""Models under test: what a run, a module, an ONNX file or a function predicts, says of itself and costs.
+
+Networks are tested as a copy that predicts faster: BatchNorm folded into convolutions, channels-last memory.
+"""
 
 import copy
 import hashlib
@@ -30,94 +33,7 @@ from .cost import parameters_used, prediction_flops, training_flops
 from .onnx_model import OnnxModel
 
 TOLERANCE = 1e-4
-"""Of logits, relative to the largest: a copy that differs by more is not used."""
-
-
-@torch.no_grad()
-def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.Module:
-    """A copy in eval mode with the same predictions up to rounding; ADD blocks still work.
-
-    What cannot be followed or does not come out equal on `example` (float B×C×H×W) is left as it was.
-    """
-    try:
-        kept = copy.deepcopy(net).eval()
-    except Exception:  # a user's network may hold what cannot be copied
-        if compile:
-            warnings.warn("torch.compile is left out: the network cannot be copied", stacklevel=2)
-        return _InEvalMode(net)
-    fast = _folded_copy(kept, example)
-    if compile:
-        compile_network(fast)
-    return fast
-
-
-def _folded_copy(kept: nn.Module, example: Tensor) -> nn.Module:
-    """Folded and in channels-last memory, or `kept` itself."""
-    folded = copy.deepcopy(kept)
-    blocks = [module for module in folded.modules() if isinstance(module, ADDBlock)]
-    try:
-        for part in (folded, *(block.body for block in blocks)):
-            fold_batch_norm(part)
-        folded.to(memory_format=memory_layout(folded, True, example.device))  # type: ignore[reportCallIssue]
-        if _agree(kept, folded, example):
-            return folded
-    except Exception:  # a user's network may refuse to be traced, or to be run on memory laid out otherwise
-        pass
-    return kept
-
-
-@final
-class _InEvalMode(nn.Module):
-    """Calls a network in eval mode and leaves it in the mode it was in."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Any:
-        with evaluating(self.net):
-            return self.net(x)
-
-
-def fold_batch_norm(net: nn.Module) -> None:
-    """Put each BatchNorm that alone follows a convolution into that convolution's weights, in place, in eval mode."""
-    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
-    called = [node for node in Tracer().trace(net).nodes if node.op == "call_module"]
-    times = {str(node.target): sum(other.target == node.target for other in called) for node in called}
-    for node in called:
-        source = node.args[0] if len(node.args) == 1 else None
-        if not isinstance(source, Node) or source.op != "call_module" or len(source.users) != 1:
-            continue
-        conv, norm = modules[str(source.target)], modules[str(node.target)]
-        if times[str(source.target)] == times[str(node.target)] == 1 and _can_fold(conv, norm):
-            net.set_submodule(str(source.target), fuse_conv_bn_eval(conv, norm))  # type: ignore[reportArgumentType]
-            net.set_submodule(str(node.target), nn.Identity())
-
-
-def _can_fold(conv: nn.Module, norm: nn.Module) -> bool:
-    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
-        return False
-    hooks = ("_forward_hooks", "_forward_pre_hooks")  # an ADD block may hang there
-    return not any(getattr(module, kind) for module in (conv, norm) for kind in hooks)
-
-
-def _agree(a: nn.Module, b: nn.Module, x: Tensor) -> bool:
-    """Whether two networks give the same logits and, where they have ADD blocks, the same features there and σ."""
-    results = [_results(net, x) for net in (a, b)]
-    pairs = zip(*results, strict=True)
-    return all(bool((q - p).abs().max() <= TOLERANCE * p.abs().max().clamp(min=1)) for p, q in pairs)
-
-
-def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
-    blocks = {module.name: module for module in net.modules() if isinstance(module, ADDBlock)}
-    if not blocks:
-        return [logits_of(net(x)).float()]
-    with diffusion(net, active=False) as trace:
-        logits = logits_of(net(x)).float()
-    scales = [blocks[name].scale(h).float() for name, h in zip(trace.names, trace.means, strict=True)]
-    return [logits, *(h.float() for h in trace.means), *scales]
-
-
+"""Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
 Outputs = Literal["logits", "probabilities"]
 Predict = Callable[[Tensor, torch.Generator | None], Tensor]
 Attacked = Callable[[Tensor, int, torch.Generator | None], Tensor]
@@ -133,13 +49,13 @@ class ModelUnderTest:
     """Class probabilities of float images in [0, 1]."""
     device: torch.device
     about: Mapping[str, Any]
-    """What its records say of it."""
+    """Fields of its records."""
     logits: Attacked
     """What an attack follows uphill: differentiable wherever the model is."""
     network: nn.Module | None = None
-    """What computes them, where that is known: to be frozen meanwhile."""
+    """The network that computes the logits, where it is known: an attack freezes it."""
     cost: Callable[[], Mapping[str, Any]]
-    """What its records say of its cost, counted when it is asked for."""
+    """Fields of its records that tell its cost, counted when they are asked for."""
     classes: tuple[str, ...] | None
     """What it tells apart, where that is known."""
     validation: Callable[[], Images] | None = None
@@ -220,7 +136,8 @@ def tested_model(
 ) -> ModelUnderTest:
     """A module, an ONNX file or any other function from float images in [0, 1] to logits (or probabilities)."""
     check_choice("outputs", outputs, Outputs)
-    check_choice("average", average or "probabilities", Average)
+    passes, average = samples or 0, average or "probabilities"
+    check_choice("average", average, Average)
     if isinstance(model, str | Path):
         if Path(model).suffix != ".onnx":
             raise UserError(f"{model} is neither a run folder nor an .onnx file")
@@ -232,60 +149,44 @@ def tested_model(
         weights = "function"
     else:
         raise UserError(f"a {type(model).__name__} cannot be evaluated: give a run, a torch module or a function")
-    passes = samples or 0
     noisy = isinstance(model, nn.Module) and any(isinstance(module, ADDBlock) for module in model.modules())
     if passes and not noisy:
         raise UserError(f"samples={passes}: the model has no ADD blocks and no noise to sample; leave it out or take 0")
     if passes and outputs == "probabilities":
         raise UserError(f"samples={passes} needs a model that returns logits, not outputs='probabilities'")
-    about = {
-        "model": name or getattr(model, "__name__", type(model).__name__),
-        "seed": 0,
-        "selection": "given",
-        "samples": passes,
-        "average": average or "probabilities",
-    }
-    if not isinstance(model, nn.Module):
-        if compile:
-            warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
-        return _tested_function(cast(Callable[[Tensor], Any], model), about, weights, outputs, example)
-    module, first = model, next(iter(model.parameters()), None)
-    device = first.device if first is not None else torch.device("cpu")
-    fast = fast_copy(module, example.to(device), compile=compile)
-    run = _with_noise(fast, passes, average or "probabilities") if passes else _as_predict(fast, outputs)
+    device, network = torch.device("cpu"), None
+    if isinstance(model, nn.Module):
+        device = next((parameter.device for parameter in model.parameters()), device)
+        network = fast_copy(model, example.to(device), compile=compile)
+    elif compile:
+        warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
+    function = cast(Callable[[Tensor], Any], model if network is None else network)
+    run, logits = _as_predict(function, outputs), _as_logits(function, outputs)
+    if network is not None and passes:
+        run, logits = _with_noise(network, passes, average), _logits_over_passes(network, average)
 
     def cost() -> dict[str, Any]:
+        if not isinstance(model, nn.Module):
+            return {}
         stream = generator_for(0, "cost", device=device)
         flops = prediction_flops(lambda x: run(x, stream), example[:1].to(device))
-        return {"parameters": parameters_used(module, passes), "flops": flops}
+        return {"parameters": parameters_used(model, passes), "flops": flops}
 
+    name = name or getattr(model, "__name__", type(model).__name__)
+    about = {"model": name, "seed": 0, "selection": "given", "samples": passes, "average": average}
     return ModelUnderTest(
         predict=run,
         device=device,
         about=about | _fingerprint(weights, run, example.to(device)),
-        logits=_logits_over_passes(fast, average or "probabilities") if passes else _as_logits(fast, outputs),
-        network=fast,
+        logits=logits,
+        network=network,
         cost=cost,
-        classes=None,
-    )
-
-
-def _tested_function(
-    function: Callable[[Tensor], Any], about: Mapping[str, Any], weights: str, outputs: Outputs, example: Tensor
-) -> ModelUnderTest:
-    run = _as_predict(function, outputs)
-    return ModelUnderTest(
-        predict=run,
-        device=torch.device("cpu"),
-        about={**about, **_fingerprint(weights, run, example)},
-        logits=_as_logits(function, outputs),
-        cost=dict[str, Any],
-        classes=getattr(function, "classes", None),
+        classes=getattr(model, "classes", None) if network is None else None,
     )
 
 
 def hash_of(weights: Mapping[str, Tensor]) -> str:
-    """Tells weights apart."""
+    """A short hash that tells weights apart."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(name.encode())
@@ -295,9 +196,9 @@ def hash_of(weights: Mapping[str, Tensor]) -> str:
 
 @torch.inference_mode()
 def _fingerprint(weights: str, run: Predict, example: Tensor) -> dict[str, str]:
-    """Tells models apart by their weights and by what they say of an example, which code decides as well."""
-    said = run(example, generator_for(0, "fingerprint", device=example.device)).double().cpu()
-    text = weights + ",".join(f"{float(p):.4f}" for p in said.flatten())
+    """Hashes that tell models apart by their weights and by their answers to an example, which code decides as well."""
+    answers = run(example, generator_for(0, "fingerprint", device=example.device)).double().cpu()
+    text = weights + ",".join(f"{float(p):.4f}" for p in answers.flatten())
     mark = hashlib.sha256(text.encode()).hexdigest()[:12]
     return {"config": mark, "weights": mark}
 
@@ -312,23 +213,100 @@ def _logits_over_passes(net: nn.Module, average: Average) -> Attacked:
 
 def _as_logits(model: Callable[[Tensor], Any], outputs: Outputs) -> Attacked:
     def logits(x: Tensor, passes: int, generator: torch.Generator | None) -> Tensor:
-        made = logits_of(model(x)).float()
-        return made if outputs == "logits" else made.clamp(min=torch.finfo(torch.float32).tiny).log()
+        found = logits_of(model(x)).float()
+        return found if outputs == "logits" else found.clamp(min=torch.finfo(torch.float32).tiny).log()
 
     return logits
 
 
 def _as_predict(model: Callable[[Tensor], Any], outputs: Outputs) -> Predict:
     def run(x: Tensor, generator: torch.Generator | None) -> Tensor:
-        made = logits_of(model(x)).float()
-        if made.ndim != 2 or len(made) != len(x):
-            shape = "×".join(map(str, made.shape))
+        found = logits_of(model(x)).float()
+        if found.ndim != 2 or len(found) != len(x):
+            shape = "×".join(map(str, found.shape))
             raise UserError(f"the model returns {shape} for {len(x)} images; {len(x)}×classes is needed")
-        alike = bool((made >= 0).all()) and bool(((made.sum(-1) - 1).abs() < 1e-3).all())
+        alike = bool((found >= 0).all()) and bool(((found.sum(-1) - 1).abs() < 1e-3).all())
         if outputs == "logits" and alike:
             raise UserError("the model returns probabilities: its rows sum to 1; say outputs='probabilities'")
         if outputs == "probabilities" and not alike:
             raise UserError("outputs='probabilities', but the model's rows do not sum to 1; say outputs='logits'")
-        return made.softmax(-1) if outputs == "logits" else made
+        return found.softmax(-1) if outputs == "logits" else found
 
     return run
+
+
+@torch.no_grad()
+def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.Module:
+    """A copy in eval mode with the same predictions up to rounding; ADD blocks still work.
+
+    What cannot be followed or does not come out equal on `example` (float B×C×H×W) is left as it was.
+    """
+    try:
+        kept, fast = (copy.deepcopy(net).eval() for _ in range(2))
+    except Exception:  # a user's network may hold what cannot be copied
+        if compile:
+            warnings.warn("torch.compile is left out: the network cannot be copied", stacklevel=2)
+        return _InEvalMode(net)
+    try:
+        for part in [fast, *(module.body for module in fast.modules() if isinstance(module, ADDBlock))]:
+            fold_batch_norm(part)
+        fast.to(memory_format=memory_layout(fast, True, example.device))  # type: ignore[reportCallIssue]
+        same = _agree(kept, fast, example)
+    except Exception:  # a user's network may refuse to be traced, or to be run on memory laid out otherwise
+        same = False
+    fast = fast if same else kept
+    if compile:
+        compile_network(fast)
+    return fast
+
+
+@final
+class _InEvalMode(nn.Module):
+    """Calls a network in eval mode and leaves it in the mode it was in."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Any:
+        with evaluating(self.net):
+            return self.net(x)
+
+
+def fold_batch_norm(net: nn.Module) -> None:
+    """Put each BatchNorm that alone follows a convolution into that convolution's weights, in place, in eval mode."""
+    modules: dict[str, nn.Module] = dict(net.named_modules())  # type: ignore[reportUnknownArgumentType]
+    called = [node for node in Tracer().trace(net).nodes if node.op == "call_module"]
+    times = {str(node.target): sum(other.target == node.target for other in called) for node in called}
+    for node in called:
+        source = node.args[0] if len(node.args) == 1 else None
+        if not isinstance(source, Node) or source.op != "call_module" or len(source.users) != 1:
+            continue
+        conv, norm = modules[str(source.target)], modules[str(node.target)]
+        if times[str(source.target)] == times[str(node.target)] == 1 and _can_fold(conv, norm):
+            net.set_submodule(str(source.target), fuse_conv_bn_eval(conv, norm))  # type: ignore[reportArgumentType]
+            net.set_submodule(str(node.target), nn.Identity())
+
+
+def _can_fold(conv: nn.Module, norm: nn.Module) -> bool:
+    if not isinstance(conv, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+        return False
+    hooks = ("_forward_hooks", "_forward_pre_hooks")  # an ADD block may hang there
+    return not any(getattr(module, kind) for module in (conv, norm) for kind in hooks)
+
+
+def _agree(a: nn.Module, b: nn.Module, x: Tensor) -> bool:
+    """Whether two networks give the same logits and, where they have ADD blocks, the same features there and σ."""
+    results = [_results(net, x) for net in (a, b)]
+    pairs = zip(*results, strict=True)
+    return all(bool((q - p).abs().max() <= TOLERANCE * p.abs().max().clamp(min=1)) for p, q in pairs)
+
+
+def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
+    blocks = {module.name: module for module in net.modules() if isinstance(module, ADDBlock)}
+    if not blocks:
+        return [logits_of(net(x)).float()]
+    with diffusion(net, active=False) as trace:
+        logits = logits_of(net(x)).float()
+    scales = [blocks[name].scale(h).float() for name, h in zip(trace.names, trace.means, strict=True)]
+    return [logits, *(h.float() for h in trace.means), *scales]
