@@ -16,7 +16,7 @@ from .._lib.seeds import derive
 from ..errors import UserError, check_choice
 
 Constants = Literal["cifar", "tiny", "imagenet"]
-"""Whose constants: CIFAR-C's (meant for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
+"""A benchmark's constants: CIFAR-C's (meant for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
 Family = Literal["noise", "blur", "weather", "digital"]
 SEVERITIES = (1, 2, 3, 4, 5)
 VALUES_AT_ONCE = 400_000
@@ -68,7 +68,7 @@ class Corruption:
     seeded: bool
     """Whether chance plays a part."""
     constants: dict[Constants, tuple[Any, ...]]
-    """Of severities 1 to 5: a number, or several."""
+    """What `function` takes at severities 1 to 5: a number, or several."""
     function: Callable[..., Tensor]
 
     def __call__(self, x: Tensor, draws: Draws, severity: int, constants: Constants) -> Tensor:
@@ -138,7 +138,7 @@ def apply_planes(corruption: Corruption, pixels: Tensor, places: Sequence[int], 
 
 
 def fitting_constants(height: int, width: int) -> Constants:
-    """Whose constants suit images of this size best."""
+    """The benchmark whose constants suit images of this size best."""
     side = min(height, width)
     return "cifar" if side <= 48 else "tiny" if side <= 128 else "imagenet"
 

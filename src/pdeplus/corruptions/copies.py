@@ -31,7 +31,7 @@ from .base import SEVERITIES, Constants
 from .suite import corrupt, find
 
 Layout = Literal["npy", "folders"]
-"""As CIFAR-C: NAME.npy with all severities, one after the other; or as ImageNet-C: NAME/SEVERITY/CLASS/PICTURE."""
+"""CIFAR-C's: NAME.npy with all severities, one after the other; or ImageNet-C's: NAME/SEVERITY/CLASS/PICTURE."""
 Watch = Callable[[int], object]
 """Called with the number of images done since the last call."""
 BLOCK_VALUES = 1_500_000

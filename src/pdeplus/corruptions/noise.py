@@ -15,7 +15,7 @@ REACH = 9.0
 
 
 def poisson_numbers(levels: Tensor, rate: float, uniform: Tensor) -> Tensor:
-    """Poisson numbers of the rates levels · rate, made from one uniform number in [0, 1) each.
+    """Poisson numbers of the rates levels · rate, from one uniform number in [0, 1) each.
 
     Args:
         levels: whole grey levels, 0 to 255.

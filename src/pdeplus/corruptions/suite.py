@@ -47,7 +47,7 @@ def corrupt(
     corruption = find(name)
     if None not in (constants, scale) and constants != scale:
         raise UserError(f"constants={constants!r} and scale={scale!r} differ; scale is the older name of constants")
-    constants = next(given for given in (constants, scale, "cifar") if given is not None)
+    constants = next(chosen for chosen in (constants, scale, "cifar") if chosen is not None)
     if isinstance(images, Tensor):
         return apply(corruption, images, severity, constants, seed, indices)
     array = np.ascontiguousarray(images)

@@ -122,7 +122,7 @@ def measure(
         _check_names(tested.classes, tests)
     if folder is not None:
         make_folder(folder)
-    known = recorded(folder / FILE) if folder is not None else {}
+    known = _recorded(folder / FILE) if folder is not None else {}
     now = environment()
     drafts = [(test, _draft(tested, tests, test, batch_size, now)) for test in tests.sets]
     missing = [test for test, draft in drafts if identity(draft) not in known]
@@ -156,15 +156,15 @@ def _models(
     model: object, tests: TestSuite, selection: Selection, outputs: Outputs, how: Mapping[str, Any]
 ) -> Iterator[ModelUnderTest]:
     """The given model, or the run with the selected weights; for the oracle, with those of each kept epoch in turn."""
-    images = tests.sets[0].read()
     if not isinstance(model, Run):
+        images = tests.sets[0].read()
         example = images.take(torch.arange(min(len(images), 8))).floats()
         yield tested_model(model, outputs=outputs, example=example, **how)
         return
     check_choice("selection", selection, Selection)
     if selection == "given":
         raise UserError("selection='given' is for models that are no runs; choose last, validation or oracle")
-    wanted, channels = model.expects.shape[0], images.take(torch.arange(1)).images.shape[1]
+    wanted, channels = model.expects.shape[0], tests.sets[0].shape[0]
     if wanted != channels:
         raise UserError(f"{model.path} takes images of {wanted} channels, those of {tests.data} have {channels}")
     if selection == "oracle" and not model.kept:
@@ -183,7 +183,7 @@ def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
     best = max(
         found, key=lambda records: sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
     )
-    known = recorded(folder / FILE)
+    known = _recorded(folder / FILE)
     append_records(folder / FILE, [record for record in best if identity(record) not in known])
     return best
 
@@ -276,7 +276,7 @@ def _check_classes(known: int, tests: TestSuite) -> None:
         raise UserError(f"the model tells {known} classes apart, {tests.data} has {wanted}")
 
 
-def recorded(path: Path) -> dict[tuple[Any, ...], Record]:
+def _recorded(path: Path) -> dict[tuple[Any, ...], Record]:
     """What a file holds, by identity; nothing where there is no file."""
     return {identity(r): r for r in read_records(path)} if path.exists() else {}
 

@@ -69,7 +69,7 @@ MEASURES: dict[str, Callable[[Tensor, Tensor], float]] = {
     "brier": brier,
     "ece": lambda p, y: ece(_bins(p, y)),
 }
-"""Of class probabilities, N×classes in float64, against labels; each is a field of `Record`, and so is scaled_NAME."""
+"""Functions of probabilities, N×classes in float64, and labels; each has two fields in `Record`: NAME, scaled_NAME."""
 
 
 def _bins(p: Tensor, y: Tensor) -> tuple[Bin, ...]:

@@ -18,7 +18,7 @@ from .._lib.files import held
 from ..errors import UserError
 
 FORMAT = 1
-"""Of a line; a later version that changes the meaning of a field counts this up."""
+"""Version of a line's format; a change in the meaning of a field counts it up."""
 CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
 TestKey = tuple[str, int]
@@ -27,7 +27,7 @@ Suite = Literal["clean", "corruptions", "domains", "adversarial"]
 """Families of test sets."""
 Selection = Literal["last", "validation", "oracle", "given"]
 """How the weights were chosen: the last epoch's; those best on held-out training images; those best on the test
-corruptions themselves, as the authors do; or they were given."""
+corruptions themselves, as the authors do; or the model was given as it is."""
 
 
 class Bin(NamedTuple):
@@ -56,7 +56,7 @@ class Record:
     origin: str
     """Where the images come from: the data set, its published corrupted files, or how they were corrupted."""
     seed: int
-    """The run's: records that differ in it alone are repetitions."""
+    """Seed of the run; records that differ in it alone are repetitions."""
     config: str
     """A hash of the run's config without its seed, or of the given model's weights."""
     weights: str
@@ -90,11 +90,11 @@ class Record:
     overlaps: tuple[str, ...] = ()
     """Test corruptions that the training augmentations do as well."""
     seconds: float
-    """Spent on predicting, without making the images."""
+    """Time spent on predicting, without reading, corrupting or attacking the images."""
     parameters: int | None = None
-    """Of the network as it predicts."""
+    """Parameters of the network as it predicts."""
     flops: float | None = None
-    """Of predicting one image."""
+    """Operations of predicting one image."""
     train_seconds: float | None = None
     train_flops: float | None = None
     machine: str = ""
@@ -195,8 +195,8 @@ def parse(line: str | bytes, where: str) -> Record:
         raise UserError(f"{where} is no record: {line[:40]!r}; {way_out}")
     table = cast(dict[str, Any], values)
     if table.get("format") != FORMAT:
-        made = f"format {table['format']!r}" if "format" in table else "no format"
-        raise UserError(f"{where} has {made}, this version reads {FORMAT}; evaluate again into another file")
+        found = f"format {table['format']!r}" if "format" in table else "no format"
+        raise UserError(f"{where} has {found}, this version reads {FORMAT}; evaluate again into another file")
     unknown = [name for name in table if name not in _HINTS]
     if unknown:
         raise UserError(f"{where} has {unknown[0]!r}, which no record has; {way_out}")

@@ -1,4 +1,7 @@
-"""Data to test on, as a user says it: a name, a Source, or images and labels in hand."""
+"""Test sets: the suites of a data set, and data as a user names them (a name, a Source, or images and labels in hand).
+
+A suite says in its origin where its images come from; equal origins mean equal images.
+"""
 
 import hashlib
 import os
@@ -15,7 +18,7 @@ from torch import Tensor
 
 from .._lib.registry import build
 from .._lib.seeds import generator_for
-from ..corruptions._frost import frost_digest
+from ..corruptions._frost import SYNTHETIC, frost_digest
 from ..corruptions.base import SEVERITIES, apply_planes, fitting_constants
 from ..corruptions.suite import CORRUPTIONS, SUITE, find
 from ..data._corrupted import read_corrupted, read_manifest
@@ -24,83 +27,11 @@ from ..data.image_folder import ImageFolder
 from ..errors import UserError, check_choice
 from .records import CLEAN, Suite, TestKey
 
-
-def as_source(data: object) -> tuple[Source, str]:
-    """A data set and its name: of a Source, a registered name, or a pair of images and labels."""
-    if isinstance(data, Source):
-        return data, name_of(data)
-    if isinstance(data, str):
-        return build("data", data, {}), data
-    if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
-        return UserImages(*cast(tuple[Any, Any], data)), "given images"
-    raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
-
-
-def name_of(data: Source) -> str:
-    """As the registry has it; a folder of pictures has its own name."""
-    if isinstance(data, ImageFolder):
-        return Path(data.root).resolve().name
-    return type(data).__module__.rpartition(".")[2]
-
-
-@final
-class UserImages(Source):
-    """Test images a user hands over: bytes N×H×W×C or N×C×H×W, or floats N×C×H×W in [0, 1]."""
-
-    def __init__(self, images: Any, labels: Any) -> None:
-        pixels, targets = _bytes(images), _tensor(labels).long()
-        if targets.ndim != 1 or len(targets) != len(pixels) or not len(targets):
-            shown = "×".join(map(str, targets.shape)) or "none"
-            raise UserError(f"{len(pixels)} images need as many labels in one row, not {shown}")
-        if int(targets.min()) < 0:
-            raise UserError(f"labels start at 0; the least is {int(targets.min())}")
-        self.images = Images(pixels, targets)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(str(i) for i in range(int(self.images.labels.max()) + 1))
-
-    @property
-    def transform(self) -> Any:
-        raise UserError("given images are for testing")
-
-    def train(self) -> Images:
-        raise UserError("given images are for testing")
-
-    def test(self) -> dict[str, Images]:
-        return {CLEAN: self.images}
-
-
-def _tensor(values: Any) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach().cpu()
-    array = np.ascontiguousarray(values)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _bytes(images: Any) -> Tensor:
-    pixels = _tensor(images)
-    if pixels.ndim == 4 and not pixels.numel():
-        raise UserError("there are no images to test on")
-    if pixels.ndim != 4:
-        raise UserError(f"images must have four dimensions, N×C×H×W or N×H×W×C, not {pixels.ndim}")
-    if pixels.is_floating_point():
-        low, high = float(pixels.min()), float(pixels.max())
-        if not (low >= 0 and high <= 1):
-            way_out = "give them in [0, 1] or as bytes, and put any normalisation into the model"
-            raise UserError(f"images run from {low:.3g} to {high:.3g}; {way_out}")
-        pixels = pixels.float().mul(255).round().to(torch.uint8)
-    elif pixels.dtype != torch.uint8:
-        raise UserError(f"images must be bytes or floats in [0, 1], not {str(pixels.dtype).removeprefix('torch.')}")
-    if pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
-        pixels = pixels.permute(0, 3, 1, 2)
-    return pixels.contiguous()
-
-
 FILES_READ = 500
-"""Picture files whose contents tell a test set from another."""
+"""Number of picture files whose contents tell a test set from another."""
 Wanted = Literal["clean", "corruptions", "all_corruptions", "domains", "adversarial"]
-"""The clean test set; with the fifteen corruptions; with all nineteen; with the data set's others; attacked."""
+"""What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the data set's
+other domains; under attack."""
 
 
 @final
@@ -113,13 +44,18 @@ class TestSet:
     corruption: str
     severity: int
     read: Callable[[], Images]
-    """Gives the images; what is made of them comes batch by batch."""
+    """Gives the images, before they are changed batch by batch."""
     change: Callable[[Tensor, Sequence[int]], Tensor] | None = None
-    """Makes uint8 N×C×H×W of the images at the given places what is to be tested."""
+    """Corrupts uint8 images, N×C×H×W, given their places in the test set."""
     attack: Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None = None
-    """Makes floats of the float images N×C×H×W with those labels at the given places; never rounded to bytes."""
+    """Attacks float images, N×C×H×W, given their labels and places; the result is never rounded to bytes."""
     at_once: int | None = None
-    """Always so many images in a batch, where what is made of them depends on that."""
+    """Images in every batch, where the change depends on it."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Channels, height and width of its images."""
+        return self.read().take(torch.arange(1)).images.shape[1:]
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The test images as floats in [0, 1] and their labels, in their order, at most `size` at a time."""
@@ -127,8 +63,8 @@ class TestSet:
         parts = index_batches(torch.arange(len(images)), self.at_once or size)
         for part, batch in zip(parts, images.batches(parts), strict=True):
             places = cast(list[int], part.tolist())
-            made = batch if self.change is None else Images(self.change(batch.images, places), batch.labels)
-            x = made.floats()
+            changed = batch if self.change is None else Images(self.change(batch.images, places), batch.labels)
+            x = changed.floats()
             yield x if self.attack is None else self.attack(x, batch.labels, places), batch.labels
 
 
@@ -191,17 +127,17 @@ def build_suite(
         elif any("{}/{}".format(*cell) in tests for cell in wanted):
             sets, origin = _published(tests, wanted, label, limit), f"published files of {label}"
         else:
-            sets, origin = _made(clean, chosen_places(len(first()), limit), wanted, label, seed)
+            sets, origin = _corrupted(clean, chosen_places(len(first()), limit), wanted, label, seed)
         name = "corruptions"
-    shape = "×".join(map(str, clean.read().take(torch.arange(1)).images.shape[1:]))
+    shape = "×".join(map(str, clean.shape))
     some = f", {limit} of each" if limit else ""
     fixed = [test for test in (clean, *sets[:1]) if test.change is None]
-    mark = digest([test.read() for test in fixed])
+    mark = _digest([test.read() for test in fixed])
     where = f"{origin}{_options(data)}, {shape}{some}, #{mark}"
     return TestSuite(name, label, where, data.classes, isinstance(data, UserImages), (clean, *sets))
 
 
-def digest(sets: Sequence[Images]) -> str:
+def _digest(sets: Sequence[Images]) -> str:
     """Tells test images apart: by pixels and labels, or by picture files' names, sizes and, of many, some contents."""
     found = hashlib.sha256()
     for images in sets:
@@ -236,7 +172,7 @@ def chosen_places(n: int, limit: int) -> Tensor:
 
 
 def _options(data: Source) -> str:
-    """Options of a data set, beside the defaults, on which its test images may depend."""
+    """Options of a data set that differ from the defaults and may change its test images."""
     if not is_dataclass(data):
         return ""
     given = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in _HARMLESS}
@@ -258,23 +194,18 @@ def _domains(tests: Mapping[str, Images], label: str, limit: int) -> tuple[list[
 
 def _published(tests: Mapping[str, Images], wanted: Sequence[TestKey], label: str, limit: int) -> list[TestSet]:
     _check_none_missing(label, wanted, [cell for cell in wanted if "{}/{}".format(*cell) not in tests])
-    readers = {cell: partial(tests.__getitem__, "{}/{}".format(*cell)) for cell in wanted}
-    return [TestSet(*cell, _limited(read, limit)) for cell, read in readers.items()]
+    return [TestSet(*cell, _limited(partial(tests.__getitem__, "{}/{}".format(*cell)), limit)) for cell in wanted]
 
 
 def _from_files(
     data: Source, folder: Path, wanted: Sequence[TestKey], clean: TestSet, limit: int
 ) -> tuple[list[TestSet], str]:
-    size, names = clean.read().take(torch.arange(1)).images.shape[-1], data.class_folders
-
-    def read(name: str, severity: int) -> Images:
-        return read_corrupted(folder, name, severity, classes=names, size=size)
-
+    read = partial(read_corrupted, folder, classes=data.class_folders, size=clean.shape[-1])
     read(*wanted[0])  # a wrong folder is answered now, as is one that lacks something
     there = {(n, s): (folder / f"{n}.npy").is_file() or (folder / n / str(s)).is_dir() for n, s in wanted}
     _check_none_missing(str(folder), wanted, [cell for cell, found in there.items() if not found])
-    made = read_manifest(folder)
-    seed = f" (made with seed {made['seed']})" if made and "seed" in made else ""
+    manifest = read_manifest(folder)
+    seed = f" (made with seed {manifest['seed']})" if manifest and "seed" in manifest else ""
     sets = [TestSet(*cell, _limited(partial(read, *cell), limit)) for cell in wanted]
     return sets, f"files of {folder.resolve().name}{seed}"
 
@@ -285,22 +216,89 @@ def _check_none_missing(where: str, wanted: Sequence[TestKey], missing: Sequence
         raise UserError(f"{where} lacks {len(missing)} of {len(wanted)} test sets, {some} for one")
 
 
-def _made(
+def _corrupted(
     clean: TestSet, chosen: Tensor, wanted: Sequence[TestKey], label: str, seed: int
 ) -> tuple[list[TestSet], str]:
     """The chosen images corrupted as they would be among all others, whose places decide what is drawn."""
-    height, width = clean.read().take(torch.arange(1)).images.shape[2:]
-    ice = "made ice" if frost_digest() == "made" else "the benchmark's ice"
-    about = f"scale {fitting_constants(height, width)}, seed {seed}, {ice}"
+    ice = "made ice" if frost_digest() == SYNTHETIC else "the benchmark's ice"  # records are known by these words
+    about = f"scale {fitting_constants(*clean.shape[1:])}, seed {seed}, {ice}"
 
     def change(pixels: Tensor, places: Sequence[int], name: str, severity: int) -> Tensor:
-        return _quietly(pixels, cast(list[int], chosen[list(places)].tolist()), name=name, severity=severity, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of synthetic frost: the suite's origin says it
+            return apply_planes(find(name), pixels, cast(list[int], chosen[list(places)].tolist()), severity, seed)
 
     sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
     return sets, f"test images of {label}, corrupted by pdeplus ({about})"
 
 
-def _quietly(pixels: Tensor, places: Sequence[int], *, name: str, severity: int, seed: int) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of made ice: the suite's origin says it
-        return apply_planes(find(name), pixels, places, severity, seed)
+def as_source(data: object) -> tuple[Source, str]:
+    """A data set and its name, from a Source, a registered name, or a pair of images and labels."""
+    if isinstance(data, Source):
+        return data, name_of(data)
+    if isinstance(data, str):
+        return build("data", data, {}), data
+    if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
+        return UserImages(*cast(tuple[Any, Any], data)), "given images"
+    raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
+
+
+def name_of(data: Source) -> str:
+    """A data set's name in the registry; a folder of pictures has its own name."""
+    if isinstance(data, ImageFolder):
+        return Path(data.root).resolve().name
+    return type(data).__module__.rpartition(".")[2]
+
+
+@final
+class UserImages(Source):
+    """Test images a user hands over: bytes N×H×W×C or N×C×H×W, or floats N×C×H×W in [0, 1]."""
+
+    def __init__(self, images: Any, labels: Any) -> None:
+        pixels, targets = _bytes(images), _tensor(labels).long()
+        if targets.ndim != 1 or len(targets) != len(pixels) or not len(targets):
+            shown = "×".join(map(str, targets.shape)) or "none"
+            raise UserError(f"{len(pixels)} images need as many labels in one row, not {shown}")
+        if int(targets.min()) < 0:
+            raise UserError(f"labels start at 0; the least is {int(targets.min())}")
+        self.images = Images(pixels, targets)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(i) for i in range(int(self.images.labels.max()) + 1))
+
+    @property
+    def transform(self) -> Any:
+        raise UserError("given images are for testing")
+
+    def train(self) -> Images:
+        raise UserError("given images are for testing")
+
+    def test(self) -> dict[str, Images]:
+        return {CLEAN: self.images}
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach().cpu()
+    array = np.ascontiguousarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _bytes(images: Any) -> Tensor:
+    pixels = _tensor(images)
+    if pixels.ndim == 4 and not pixels.numel():
+        raise UserError("there are no images to test on")
+    if pixels.ndim != 4:
+        raise UserError(f"images must have four dimensions, N×C×H×W or N×H×W×C, not {pixels.ndim}")
+    if pixels.is_floating_point():
+        low, high = float(pixels.min()), float(pixels.max())
+        if not (low >= 0 and high <= 1):
+            way_out = "give them in [0, 1] or as bytes, and put any normalisation into the model"
+            raise UserError(f"images run from {low:.3g} to {high:.3g}; {way_out}")
+        pixels = pixels.float().mul(255).round().to(torch.uint8)
+    elif pixels.dtype != torch.uint8:
+        raise UserError(f"images must be bytes or floats in [0, 1], not {str(pixels.dtype).removeprefix('torch.')}")
+    if pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    return pixels.contiguous()
