@@ -29,7 +29,7 @@ def measure(effort: Effort) -> Iterator[Result]:
         pixels = draw("photo", images, size, generator_for(0, "bench")).images.permute(0, 2, 3, 1).contiguous()
         arms = {name: partial(_all_severities, pixels, name, constants) for name in SUITE}
         with warnings.catch_warnings(), one_thread():
-            warnings.simplefilter("ignore", UserWarning)  # synthetic ice costs what pictures cost
+            warnings.simplefilter("ignore", UserWarning)  # synthetic frost costs what pictures cost
             seconds = take_turns(arms, rounds, time.process_time)
         each = {name: 1000 * value / images for name, value in seconds.items()}
         figures = each | {ALL: sum(each.values()), REFERENCE: reference}

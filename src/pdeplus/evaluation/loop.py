@@ -180,9 +180,11 @@ def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
 
     The best has the highest sum of accuracies on all test sets but the clean one, if there are others.
     """
-    best = max(
-        found, key=lambda records: sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
-    )
+
+    def total(records: list[Record]) -> float:
+        return sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
+
+    best = max(found, key=total)
     known = _recorded(folder / FILE)
     append_records(folder / FILE, [record for record in best if identity(record) not in known])
     return best
