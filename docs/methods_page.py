@@ -53,7 +53,7 @@ def methods_page() -> str:
     ]
     for name, part in named_methods().items():
         method: Method = registry.build("methods", part.name, part.options)
-        label, title = getattr(method, "label", name), card(part.name)["Title"].rstrip(".")
+        label, title = method.label, card(part.name)["Title"].rstrip(".")
         shown = f"[`{name}`](#{name})" if not part.options else ", ".join(f"`{text}`" for text in settings(name))
         lines.append(f"| {shown} | {label} | {title} | {relative_cost(part):.2f} | {_seen(method)} |")
     for name in names:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ import pdeplus as pp
 from pdeplus._lib import registry
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.data.base import Batch
+from pdeplus.methods.base import Method, with_samples
+from pdeplus.methods.erm import ERM
 from pdeplus.models.resnet18 import build
 from pdeplus.studies.variants import named_methods, settings
 from pdeplus.training.config import Part, load_config
@@ -102,6 +105,35 @@ def test_every_parameter_is_trained_and_the_batch_is_left_alone(name, options):
     assert torch.equal(batch.images, images)
     assert [module.training for module in model.modules()] == modes
     assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_method_needs_nothing_but_objectives():
+    @dataclass(frozen=True, kw_only=True)
+    class Bare(Method):
+        def objectives(self, model, batch):
+            yield from ERM().objectives(model, batch)
+
+    method, images = Bare(), torch.rand(4, 3, 16, 16)
+    assert (method.label, method.samples, method.average, method.overlaps) == ("Bare", 0, "probabilities", None)
+    assert method.learns_plain
+    assert not method.differentiates_twice
+    model = build(classes=10, channels=3, width=4)
+    assert method.prepare(model, images) is model
+    optimizers = method.optimizers(model, lambda p: torch.optim.SGD(p, lr=0.05))
+    assert {id(p) for p in parameters_of(optimizers["task"])} == {id(p) for p in model.parameters()}
+    step(method, model, optimizers, make_batch())
+    assert torch.equal(method.predict(model, images, None), pp.predict(model, images, samples=0))
+    assert with_samples(method, "bare", 0, "logits") is method
+    with pytest.raises(pp.UserError, match="samples=2: the method bare has no noise to sample; leave it out or take 0"):
+        with_samples(method, "bare", 2, None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_are_an_option_of_the_methods_with_noise_alone(name):
+    noisy = {"en_resnet", "fixed_diffusion", "pde_plus", "pde_plus_combined", "rse"}
+    assert {"samples", "average"} & set(registry.resolved("methods", name, {})) == (
+        {"samples", "average"} if name in noisy else set()
+    )
 
 
 def hooks(model):

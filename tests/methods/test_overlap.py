@@ -95,7 +95,7 @@ def test_methods_are_searched_at_any_depth():
 
 def test_mappings_lists_and_plain_classes_are_searched_and_one_name_is_listed_once():
     class Plain(ERM.__base__):
-        prepare = optimizers = objectives = predict = None
+        objectives = None
 
         def __init__(self):
             self.by_stage = {"early": [AugMix()], "late": AugMix(operations=13)}
@@ -108,7 +108,7 @@ def test_a_method_may_state_its_own():
     class Noisy(ERM.__base__):
         augmentors: dict[str, Augmentor] = field(default_factory=lambda: {"views": Contrast()})
         overlaps = ("gaussian_noise",)
-        prepare = optimizers = objectives = predict = None
+        objectives = None
 
     found = overlaps_of(Noisy(), Identity())
     assert found == {__name__: ("gaussian_noise",), "contrast": ("contrast",), "identity": ()}

@@ -116,7 +116,7 @@ def predict_pictures(
         raise UserError(f"top={top} must be at least 1")
     config, expects = run.config, run.expects
     method = with_samples(build_method(config), config.method.name, samples, None)
-    passes = int(getattr(method, "samples", 0))
+    passes = method.samples
     channels, height, width = expects.shape
     if channels not in (1, 3) or height != width:
         wanted = "×".join(map(str, expects.shape))
@@ -126,7 +126,7 @@ def predict_pictures(
     for names, x in _batches(paths, expects, broken):
         generator = generator_for(seed, "predict", start)
         logits = _logits(net, x, passes, generator)
-        mean = averaged(logits, getattr(method, "average", "probabilities"))
+        mean = averaged(logits, method.average)
         yield from _predictions(names, mean, logits.softmax(-1) if passes else None, expects.classes, top)
         start += len(names)
     if broken:

@@ -81,17 +81,17 @@ def tested_run(
     example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
     fast = fast_copy(net, example, compile=compile)
     metrics, source = run.metrics, build_source(config)
-    passes = int(getattr(method, "samples", 0))
+    passes = method.samples
     claimed = overlaps_of(method, source.transform)
     about = {
-        "model": name or getattr(method, "label", config.method.name),
+        "model": name or method.label,
         "seed": config.seed,
         "config": config_hash(config),
         "weights": hash_of(read_weights(weights)),
         "selection": selection,
         "epoch": epoch,
         "samples": passes,
-        "average": getattr(method, "average", "probabilities"),
+        "average": method.average,
         "overlaps": tuple(sorted({name for names in claimed.values() for name in names})),
         "train_seconds": sum(record["seconds"] for record in metrics),
     }

@@ -17,16 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._views import check_views, objective_on, training_views
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -39,26 +36,17 @@ class AugMixTraining(Method):
     jsd: float = 0.0
     """Weight of the consistency of the clean and two augmented views; 12 as published, 0 for one augmented view."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range("jsd", self.jsd, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, math.inf, jsd=self.jsd)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
         check_views(self.jsd, self.augmentor)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd)
-
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = training_views(batch, self.augmentor, self.jsd)
         yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)

@@ -14,16 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from ..augment.auto_augment import AutoAugment, Policy
-from ..core.prediction import predict
 from ..data.base import Batch
 from ..errors import check_choice
 from ._views import augmented_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -34,17 +31,16 @@ class AutoAug(Method):
     policy: Policy = "cifar10"
     """The data set on which the 25 pairs were learnt; the PDE+ authors took "imagenet" for every data set."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_choice("method.policy", self.policy, Policy)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
-        return (
-            "AutoAug" if self.policy == "imagenet" else f"AutoAug ({self.policy} policy)"
-        )  # the paper's is ImageNet's
+    def label(self) -> str:
+        paper = self.policy == "imagenet"
+        return "AutoAug" if paper else f"AutoAug ({self.policy} policy)"
 
     @property
     def augmentor(self) -> AutoAugment:
@@ -56,15 +52,6 @@ class AutoAug(Method):
         """Test corruptions that the training images go through too."""
         return self.augmentor.overlaps
 
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = augmented_view(batch, self.augmentor)
         yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..augment.base import Augmentor
+from ..core.prediction import Average, predict
 from ..data.base import Batch
 from ..errors import UserError
 
@@ -34,33 +35,51 @@ class Objective:
 
 
 class Method(ABC):
-    """A way of training a classifier. Its fields are its options.
+    """A way of training a classifier. Its fields are its options; only `objectives` has no default.
 
-    A method whose network predicts with noise has the options `samples` and `average`.
+    A method whose network has noise at test makes `samples` and `average` options of its own.
     """
 
-    label: ClassVar[str]
-    """What tables call it; by default its name."""
+    samples: int = 0
+    """Noisy passes at test; 0 is the plain network."""
+    average: Average = "probabilities"
+    """What those passes average."""
     differentiates_twice: ClassVar[bool] = False
     """Whether an objective holds gradients, so that learning from it takes second derivatives."""
-    learns_plain: ClassVar[bool] = True
-    """Whether a training step has a pass without noise, so that BatchNorm measures the statistics of such passes."""
 
-    @abstractmethod
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return type(self).__name__
+
+    @property
+    def learns_plain(self) -> bool:
+        """Whether a training step has a pass without noise, from which BatchNorm measures that pass's statistics."""
+        return True
+
+    @property
+    def overlaps(self) -> tuple[str, ...] | None:
+        """The test corruptions that its own changes of the images coincide with; None if it leaves them alone.
+
+        What the augmentations among its options do is their own to say.
+        """
+        return None
+
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         """The network to train: the model itself, or a changed copy. `example` is a batch of images."""
+        return model
 
-    @abstractmethod
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         """The optimisers by name; a param group with schedule="constant" keeps its learning rate."""
+        return {"task": build(model.parameters())}
 
     @abstractmethod
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """One training step: code after a yield runs after that objective's update."""
 
-    @abstractmethod
     def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
         """Class probabilities at test time, B×classes."""
+        return predict(model, images, self.samples, generator=generator, average=self.average)
 
 
 @torch.no_grad()
@@ -69,12 +88,12 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(-1) == labels).float().mean()
 
 
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuse an option's value outside [low, high]."""
-    if low <= value <= high and math.isfinite(value):
-        return
-    bounds = f"lie between {low:g} and {high:g}" if math.isfinite(high) else f"be a number of {low:g} or more"
-    raise UserError(f"method.{name}={value} must {bounds}")
+def check_range(low: float, high: float, **options: float) -> None:
+    """Refuse an option's value outside [low, high]; infinity and NaN are outside any range."""
+    for name, value in options.items():
+        if not (low <= value <= high and math.isfinite(value)):
+            bounds = f"lie between {low:g} and {high:g}" if math.isfinite(high) else f"be a number of {low:g} or more"
+            raise UserError(f"method.{name}={value} must {bounds}")
 
 
 def with_samples(method: Method, name: str, samples: int | None, average: str | None) -> Method:
@@ -84,8 +103,8 @@ def with_samples(method: Method, name: str, samples: int | None, average: str | 
     wanted = {key: value for key, value in (("samples", samples), ("average", average)) if value is not None}
     if not wanted:
         return method
-    if hasattr(method, "samples"):
-        return cast(Method, replace(cast(Any, method), **wanted))
+    if is_dataclass(method) and "samples" in (option.name for option in fields(method)):
+        return replace(method, **wanted)
     if samples:
         raise UserError(f"samples={samples}: the method {name} has no noise to sample; leave it out or take 0")
     return method
@@ -94,18 +113,18 @@ def with_samples(method: Method, name: str, samples: int | None, average: str | 
 def overlaps_of(method: Method, transform: Augmentor) -> dict[str, tuple[str, ...]]:
     """For every augmentation that a method uses, the test corruptions it coincides with; () where there is none.
 
-    Keys are names in the registry; what several augmentations of one name do is put together. A method that has an
-    attribute `overlaps` is listed by its own name. Corruptions are plain names: nothing here knows the test images.
+    Keys are names in the registry; what several augmentations of one name do is put together. A method that changes
+    images itself is listed by its own name. Corruptions are plain names: nothing here knows the test images.
 
     Args:
         method: its fields are searched, through tuples, mappings and dataclasses.
         transform: the data set's own light transform.
     """
     found = dict[str, tuple[str, ...]]()
-    own = [method] if hasattr(method, "overlaps") else []
-    for part in (*own, *_augmentors(method), *_augmentors(transform)):
-        name, claimed = _name(part), cast(tuple[str, ...], getattr(part, "overlaps", ()))
-        found[name] = tuple(sorted({*found.get(name, ()), *claimed}))
+    for part in (method, *_augmentors(method), *_augmentors(transform)):
+        if part.overlaps is not None:
+            name = _name(part)
+            found[name] = tuple(sorted({*found.get(name, ()), *part.overlaps}))
     return found
 
 

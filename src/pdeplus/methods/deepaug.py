@@ -25,14 +25,12 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from .._lib.seeds import generator_for
 from ..augment.deep_augment import DeepAugment, Weights, initial_weights, reconstruct, save
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._views import objective_on, partly_augmented_view
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -47,15 +45,14 @@ class DeepAug(Method):
     group: int = 8
     """Images that share one distortion."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range("share", self.share, 0, 1)
-        check_range("group", self.group, 1, 2**31)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, 1, share=self.share, label_smoothing=self.label_smoothing)
+        check_range(1, 2**31, group=self.group)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         return "DeepAug" if self.weights else "DeepAug (made network)"
 
     @property
@@ -71,15 +68,9 @@ class DeepAug(Method):
         self.augmentor(example.shape[1])(example)  # a wrong file is answered now, and the first step takes no longer
         return model
 
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = partly_augmented_view(batch, self.augmentor(batch.images.shape[1]), self.share)
         yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
 
 WIDTH, BLOCKS, TAPS = 24, 4, 9

@@ -23,18 +23,17 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..attacks.gradient_attacks import pgd
 from ..core.context import diffusion
 from ..core.fixed_noise import Relative, add_noise
 from ..core.network import logits_of
-from ..core.prediction import Average, predict
+from ..core.prediction import Average
 from ..data.base import Batch
 from ..errors import UserError
 from ..models.base import block_names
 from ._views import clean_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 REDRAW = ("reset_parameters", "_reset_parameters")
 """What torch's layers call the function that draws their weights; attention uses the second."""
@@ -75,7 +74,6 @@ def redrawn(model: nn.Module) -> nn.Module:
 class EnResNet(Method):
     """An ensemble of noisy residual networks. Its members start from different weights and learn from one loss."""
 
-    learns_plain = False
     members: int = 5
     """Networks in the ensemble, M."""
     noise: float = 0.1
@@ -89,7 +87,7 @@ class EnResNet(Method):
     step_size: float = 0.007
     """Length of one of its steps."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy that is trained on; the attack's has none."""
+    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
     samples: int = 1
     """Noisy passes of the whole ensemble at test; 0 is the ensemble without noise."""
     average: Average = "probabilities"
@@ -98,24 +96,22 @@ class EnResNet(Method):
     def __post_init__(self) -> None:
         if self.members < 1:
             raise UserError(f"method.members={self.members}: an ensemble needs networks; take 1 or more (published: 5)")
-        check_range("noise", self.noise, 0, math.inf)
-        check_range("epsilon", self.epsilon, 0, 1)
-        check_range("steps", self.steps, 1, math.inf)
-        check_range("step_size", self.step_size, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-        check_range("samples", self.samples, 0, math.inf)
+        check_range(0, math.inf, noise=self.noise, step_size=self.step_size, samples=self.samples)
+        check_range(0, 1, epsilon=self.epsilon, label_smoothing=self.label_smoothing)
+        check_range(1, math.inf, steps=self.steps)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         return "EnResNet" if self.adversarial else "EnResNet natural"  # the paper's row is of the first kind
+
+    @property
+    def learns_plain(self) -> bool:
+        return False
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         ensemble = Ensemble([model, *(redrawn(model) for _ in range(self.members - 1))])
         places = [f"members.{i}.{name}" for i in range(self.members) for name in block_names(model)]
         return add_noise(ensemble, places, lambda name: Relative(self.noise))
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = clean_view(batch)
@@ -124,9 +120,6 @@ class EnResNet(Method):
         with diffusion(model, generator=batch.generator):
             goal = objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
         yield goal
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, self.samples, generator=generator, average=self.average)
 
     def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """PGD's images against the ensemble, which draws new noise in each step; in [0, 1], without a gradient."""

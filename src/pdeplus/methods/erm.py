@@ -13,14 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._views import clean_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -28,22 +25,11 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class ERM(Method):
     """Empirical risk minimisation."""
 
-    label = "ERM"
-
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         yield objective_on(model, [clean_view(batch)], batch.labels, label_smoothing=self.label_smoothing)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)

@@ -18,17 +18,16 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.context import diffusion
 from ..core.fixed_noise import Constant, add_noise
-from ..core.prediction import Average, predict
+from ..core.prediction import Average
 from ..data.base import Batch
 from ..models.base import placed
 from ._views import clean_and_augmented, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -36,7 +35,6 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class FixedDiffusion(Method):
     """Diffusion of constant size. With scale 0 and without mixture a step is ERM's, bit for bit."""
 
-    learns_plain = False
     scale: float = 0.1
     """σ, the standard deviation of the noise; the paper's ablation has 0 to 2.5."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
@@ -46,26 +44,26 @@ class FixedDiffusion(Method):
     augmentor: Augmentor = AugMix()
     """What makes the augmentations."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range("scale", self.scale, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-        check_range("samples", self.samples, 0, math.inf)
+        check_range(0, math.inf, scale=self.scale, samples=self.samples)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         return f"FixDiff σ={self.scale:g}" + " w/o aug" * (not self.mixture)
+
+    @property
+    def learns_plain(self) -> bool:
+        return False
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_noise(model, placed(model, self.placement), lambda name: Constant(self.scale))
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = clean_and_augmented(batch, self.augmentor, 1 if self.mixture else 0)
@@ -73,6 +71,3 @@ class FixedDiffusion(Method):
         with diffusion(model, generator=batch.generator):
             goal = objective_on(model, [torch.cat(views)], labels, label_smoothing=self.label_smoothing)
         yield goal
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, self.samples, generator=generator, average=self.average)

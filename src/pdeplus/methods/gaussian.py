@@ -17,15 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from ..augment.gaussian_noise import GaussianNoise
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._views import augmented_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -38,15 +35,14 @@ class Gaussian(Method):
     share: float = 1.0
     """Share of a batch's images that get noise: 1 (weak) or 0.5 (strong) as published."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range("sigma", self.sigma, 0, math.inf)
-        check_range("share", self.share, 0, 1)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, math.inf, sigma=self.sigma)
+        check_range(0, 1, share=self.share, label_smoothing=self.label_smoothing)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         weak = (self.sigma, self.share) == (0.05, 1.0)  # the paper's row
         return "Gaussian" if weak else f"Gaussian σ={self.sigma:g} on {100 * self.share:g} %"
 
@@ -60,15 +56,6 @@ class Gaussian(Method):
         """Test corruptions that the training images go through too."""
         return self.noise.overlaps
 
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = augmented_view(batch, self.noise)
         yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)

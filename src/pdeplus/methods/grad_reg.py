@@ -19,13 +19,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from ..core.network import logits_of
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._views import clean_view, objective_on
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from .base import Method, Objective, accuracy, check_range
 
 
 @final
@@ -33,23 +31,16 @@ from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 class GradReg(Method):
     """Gradient regularisation. The defaults are the published recipe; a penalty of 0 is ERM."""
 
-    label = "GradReg"
     differentiates_twice = True
 
     penalty: float = 0.02
     """λ, weight of the gradients' mean length."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range("penalty", self.penalty, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
+        check_range(0, math.inf, penalty=self.penalty)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = clean_view(batch)
@@ -62,9 +53,6 @@ class GradReg(Method):
         task, gradient = losses.mean(), gradient_norms(losses, images).mean()
         loss, parts = task + self.penalty * gradient, {"task": task, "gradient": gradient}
         yield Objective(loss, parts=parts, metrics={"accuracy": accuracy(logits, batch.labels)})
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
 
 def gradient_norms(losses: Tensor, images: Tensor) -> Tensor:

@@ -16,16 +16,14 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..augment.base import beta
 from ..core.network import INPUT, logits_of
-from ..core.prediction import predict
 from ..data.base import Batch
 from ..errors import UserError
 from ._mixing import Mix, check_alpha, mixed_accuracy, mixed_cross_entropy
 from ._views import clean_view
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 class Mixed(NamedTuple):
@@ -63,31 +61,20 @@ def mixup(
 class Mixup(Method):
     """Training on mixtures of images. The default is the published recipe."""
 
-    label = "Mixup"
-
     alpha: float = 1.0
     """α of λ ~ Beta(α, α): 1 draws λ uniformly, less draws it nearer to 0 and 1."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         images, mix = self._mixed(batch)
         logits = logits_of(model(images))
         task = mixed_cross_entropy(logits, batch.labels, mix, self.label_smoothing)
         yield Objective(task, parts={"task": task}, metrics={"accuracy": mixed_accuracy(logits, batch.labels, mix)})
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
     def _mixed(self, batch: Batch) -> tuple[Tensor, Mix]:
         view = clean_view(batch)

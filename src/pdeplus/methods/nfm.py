@@ -19,10 +19,8 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..core.network import changing, find_modules, logits_of, output_shapes
-from ..core.prediction import predict
 from ..data.base import Batch
 from ._mixing import (
     Mix,
@@ -36,15 +34,13 @@ from ._mixing import (
     noisy,
 )
 from ._views import clean_view
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class NFM(Method):
     """Noisy feature mixup. The network itself is not changed, and plain at test."""
-
-    label = "NFM"
 
     alpha: float = 1.0
     """Of λ ~ Beta(alpha, alpha); 1 draws it uniformly."""
@@ -55,13 +51,12 @@ class NFM(Method):
     placement: Literal["stage"] | tuple[str, ...] = "stage"
     """Mix at the input, and behind the first three stages or the named modules."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        check_range("additive", self.additive, 0, math.inf)
-        check_range("multiplicative", self.multiplicative, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, math.inf, additive=self.additive, multiplicative=self.multiplicative)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -73,9 +68,6 @@ class NFM(Method):
         output_shapes(model, find_modules(model, places), example)
         return model
 
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view, labels = clean_view(batch), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
@@ -83,9 +75,6 @@ class NFM(Method):
             logits = logits_of(model(view))
         task = mixed_cross_entropy(logits, labels, mix, self.label_smoothing)
         yield Objective(task, parts={"task": task}, metrics={"accuracy": mixed_accuracy(logits, labels, mix)})
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
         """Features mixed, then noisy."""

@@ -20,12 +20,10 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.network import changing, find_modules, logits_of, output_shapes
-from ..core.prediction import predict
 from ..data.base import Batch
 from ..errors import UserError
 from ..functional import jensen_shannon
@@ -41,7 +39,7 @@ from ._mixing import (
     noisy,
 )
 from ._views import check_views, clean_and_augmented
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 LEVELS = (1, 2, 3)
 """How strong the noise is for the clean view and the two augmented ones."""
@@ -51,8 +49,6 @@ LEVELS = (1, 2, 3)
 @dataclass(frozen=True, kw_only=True)
 class NoisyMix(Method):
     """Consistent, mixed, noisy views. The network itself is not changed, and plain at test."""
-
-    label = "NoisyMix"
 
     augmentor: Augmentor = AugMix()
     """What makes the second and the third view."""
@@ -69,16 +65,14 @@ class NoisyMix(Method):
     placement: Literal["stage"] | tuple[str, ...] = "stage"
     """Mix at the input, and behind the first three stages or the named modules."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         if not self.jsd > 0:
             raise UserError(f"method.jsd={self.jsd} must be above 0: NoisyMix without consistency is method.name='nfm'")
         check_alpha(self.alpha)
-        check_range("additive", self.additive, 0, math.inf)
-        check_range("multiplicative", self.multiplicative, 0, math.inf)
-        check_range("sparsity", self.sparsity, 0, 1)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, math.inf, additive=self.additive, multiplicative=self.multiplicative)
+        check_range(0, 1, sparsity=self.sparsity, label_smoothing=self.label_smoothing)
         check_views(self.jsd, self.augmentor)
 
     @property
@@ -91,9 +85,6 @@ class NoisyMix(Method):
         output_shapes(model, find_modules(model, places), example)
         return model
 
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views, labels = clean_and_augmented(batch, self.augmentor, 2), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
@@ -104,9 +95,6 @@ class NoisyMix(Method):
         parts = {"task": task, "consistency": consistency}
         metrics = {"accuracy": mixed_accuracy(logits[0], labels, mix)}
         yield Objective(task + self.jsd * consistency, parts=parts, metrics=metrics)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
         """The features of the three views mixed, then noisy, each view at its level."""

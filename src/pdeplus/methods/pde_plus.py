@@ -29,7 +29,7 @@ from ..augment.base import Augmentor
 from ..core.add_block import Block, Head
 from ..core.context import Trace, diffusion
 from ..core.network import logits_of
-from ..core.prediction import Average, predict
+from ..core.prediction import Average
 from ..core.surgery import add_blocks_of, add_diffusion
 from ..data.base import Batch
 from ..errors import UserError
@@ -85,17 +85,16 @@ class PDEPlus(Method):
     """Weight of the agreement of the two diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
     authors). Without the mixture there is but one prediction, and none."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-        check_range("samples", self.samples, 0, math.inf)
-        for name in ("diffusion_lr", "coverage_weight", "jsd"):
-            check_range(name, getattr(self, name), 0, math.inf)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
+        check_range(0, math.inf, diffusion_lr=self.diffusion_lr, coverage_weight=self.coverage_weight)
+        check_range(0, math.inf, jsd=self.jsd, samples=self.samples)
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
@@ -104,13 +103,13 @@ class PDEPlus(Method):
             raise UserError("method.twins='diffused' needs method.schedule='fused' and method.mixture=true")
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         other = [] if isinstance(self.augmentor, AugMix) else [type(self.augmentor).__name__]
         other += [] if self.prior == "gaussian" else [self.prior]
         return "PDE+" + " w/o aug" * (not self.mixture) + f" ({', '.join(other)})" * bool(other)
 
     @property
-    def learns_plain(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
+    def learns_plain(self) -> bool:
         return self.twins == "plain"
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
@@ -148,9 +147,6 @@ class PDEPlus(Method):
             logits = logits_of(model(inputs))
         parts = self._task(logits, labels)
         yield Objective(self._sum(parts), parts=parts, metrics={"accuracy": accuracy(logits, labels)})
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, self.samples, generator=generator, average=self.average)
 
     def coverage(self, twin: Trace, trace: Trace) -> Tensor:
         """The diffusion distribution coverage objective: -log p(h_l^a | h_l), summed over the blocks."""

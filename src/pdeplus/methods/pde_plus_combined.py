@@ -47,8 +47,6 @@ from .rlat import RLAT
 class PDEPlusCombined(Method):
     """PDE+ guided by two kinds of views whose predictions must agree."""
 
-    label = "PDE+ combined"
-
     augmentor: Augmentor = AugMix()
     """What makes the first view."""
     second: Augmentor = Prime()
@@ -66,27 +64,27 @@ class PDEPlusCombined(Method):
     diffusion_lr: float = 0.001
     """Learning rate of Adam on φ."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range("jsd", self.jsd, 0, math.inf)
-        check_range("epsilon", self.epsilon, 0, math.inf)
+        check_range(0, math.inf, jsd=self.jsd, epsilon=self.epsilon)
         if self.jsd and isinstance(self.augmentor, Identity) and isinstance(self.second, Identity):
             check_views(self.jsd, self.second)
         assert self._frame  # checks the options that both share
+
+    @property
+    def label(self) -> str:
+        return "PDE+ combined"
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return self._frame.prepare(model, example)
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         return self._frame.optimizers(model, build)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self._frame.predict(model, images, generator)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Both views' plain features, one diffused pass of all three, one backward."""

@@ -16,21 +16,19 @@ ResNet-18 93.52 / 82.17 and 93.91 / 83.07 (Yuan et al., 2024).
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..attacks.features import AttackMode, in_attack_mode
 from ..attacks.gradient_attacks import pgd
 from ..attacks.steps import Norm
 from ..core.network import logits_of
-from ..core.prediction import predict
 from ..data.base import Batch
 from ..errors import check_choice
 from ._views import clean_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 PUBLISHED_EPSILON = {"linf": 1 / 255, "l2": 0.1}
 
@@ -39,8 +37,6 @@ PUBLISHED_EPSILON = {"linf": 1 / 255, "l2": 0.1}
 @dataclass(frozen=True, kw_only=True)
 class PGD(Method):
     """Cross-entropy on attacked images only. The attack leaves no gradient and no mode behind."""
-
-    overlaps: ClassVar[tuple[str, ...]] = ()  # no corruption follows the network's own gradient
 
     norm: Literal["linf", "l2"] = "linf"
     """Of the change of one image: its largest element, or its Euclidean length."""
@@ -55,38 +51,34 @@ class PGD(Method):
     attack_mode: AttackMode = "train"
     """Mode of the network while attacked: train, whose passes count in BatchNorm's running statistics, or eval."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy that is trained on; the attack's has none."""
+    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
 
     def __post_init__(self) -> None:
         check_choice("method.norm", self.norm, Norm)
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
-        check_range("epsilon", self.size, 0, 1 if self.norm == "linf" else math.inf)
-        check_range("steps", self.steps, 1, math.inf)
-        check_range("step_size", 0 if self.step_size == "by steps" else self.step_size, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, 1 if self.norm == "linf" else math.inf, epsilon=self.size)
+        check_range(1, math.inf, steps=self.steps)
+        check_range(0, math.inf, step_size=0 if self.step_size == "by steps" else self.step_size)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         usual = self.epsilon == "published" and self.steps == 1
         return f"PGD_{self.norm}" + ("" if usual else f" ε={self.size:.3g}, {self.steps} steps")
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        """No corruption follows the network's own gradient."""
+        return ()
 
     @property
     def size(self) -> float:
         """ε as a number."""
         return PUBLISHED_EPSILON[self.norm] if self.epsilon == "published" else self.epsilon
 
-    def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         x = self.attacked(model, clean_view(batch), batch.labels, batch.generator)
         yield objective_on(model, [x], batch.labels, label_smoothing=self.label_smoothing)
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
     def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:
         """x + δ, in [0, 1] and without a gradient."""

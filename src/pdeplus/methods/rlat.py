@@ -19,30 +19,26 @@ and JS 94.75 / 89.60 (Kireev et al., 2022); with ResNet-18 93.23 / 83.67, with A
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..attacks.features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
 from ..attacks.steps import steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..core.network import INPUT, changing, find_modules, output_shapes
-from ..core.prediction import predict
 from ..data.base import Batch
 from ..errors import check_choice
 from ._views import check_views, objective_on, training_views
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RLAT(Method):
     """Relaxed LPIPS adversarial training. The attack leaves no gradient, no hook and no mode behind."""
-
-    overlaps: ClassVar[tuple[str, ...]] = ()  # its own part: no corruption follows the network's gradient
 
     epsilon: float | Literal["published"] = "published"
     """Length of the image's change, which the features' radii follow; published is 0.08, and 0.05 with views."""
@@ -55,13 +51,12 @@ class RLAT(Method):
     attack_mode: AttackMode = "train"
     """Mode of the network while attacked: train, whose pass counts in BatchNorm's running statistics, or eval."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy that is trained on; the attack's has none."""
+    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
 
     def __post_init__(self) -> None:
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
-        check_range("epsilon", self.size, 0, math.inf)
-        check_range("jsd", self.jsd, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        check_range(0, math.inf, epsilon=self.size, jsd=self.jsd)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
         check_views(self.jsd, self.augmentor)
 
     @property
@@ -72,17 +67,19 @@ class RLAT(Method):
         return 0.08 if isinstance(self.augmentor, Identity) else 0.05
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         views = [] if isinstance(self.augmentor, Identity) else [type(self.augmentor).__name__]
         return "+".join(["RLAT", *views, *(["JSD"] if self.jsd else [])])
+
+    @property
+    def overlaps(self) -> tuple[str, ...]:
+        """No corruption follows the network's own gradient."""
+        return ()
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         """The model itself; refuses one that lacks a place, does not call it or gives no tensor there."""
         output_shapes(model, find_modules(model, self._places(model)), example)
         return model
-
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = training_views(batch, self.augmentor, self.jsd)
@@ -90,9 +87,6 @@ class RLAT(Method):
         with changing(model, {place: adding(delta, place) for place, delta in deltas.items()}):
             goal = objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
         yield goal
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, samples=0)
 
     def perturbations(self, model: nn.Module, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """δ_l by place, the input first: along each image's gradient and of length r_l, or 0 where that is 0."""

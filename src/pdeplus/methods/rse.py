@@ -17,17 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..core.context import diffusion
 from ..core.fixed_noise import Constant, add_noise, convolutions
-from ..core.prediction import Average, predict
+from ..core.prediction import Average
 from ..data.base import Batch
 from ..errors import UserError
 from ._views import clean_view, objective_on
-from .base import BuildOptimizer, Method, Objective, check_range
+from .base import Method, Objective, check_range
 
 
 @final
@@ -35,28 +33,29 @@ from .base import BuildOptimizer, Method, Objective, check_range
 class RSE(Method):
     """Random self-ensemble. Every pass of a training step, and every sample at test, draws its own noise."""
 
-    learns_plain = False
     first: float = 0.2
     """Standard deviation of the noise before the first convolution, where images span [0, 1]."""
     inner: float = 0.1
     """Standard deviation of the noise before every other convolution."""
     label_smoothing: float = 0.0
-    """Of the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
     samples: int = 10
     """Noisy passes at test; 0 is the network without noise, for which it was not trained."""
     average: Average = "probabilities"
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range("first", self.first, 0, math.inf)
-        check_range("inner", self.inner, 0, math.inf)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
-        check_range("samples", self.samples, 0, math.inf)
+        check_range(0, math.inf, first=self.first, inner=self.inner, samples=self.samples)
+        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
-    def label(self) -> str:  # type: ignore[reportIncompatibleVariableOverride]
+    def label(self) -> str:
         fixed = self.first == self.inner == 0.1  # the paper's row
         return "RSE" if fixed else f"RSE {self.first:g}/{self.inner:g}"
+
+    @property
+    def learns_plain(self) -> bool:
+        return False
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -71,14 +70,8 @@ class RSE(Method):
             model, places, lambda name: Constant(self.first if name == places[0] else self.inner), where="before"
         )
 
-    def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
-        return {"task": build(model.parameters())}
-
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         view = clean_view(batch)
         with diffusion(model, generator=batch.generator):
             goal = objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
         yield goal
-
-    def predict(self, model: nn.Module, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return predict(model, images, self.samples, generator=generator, average=self.average)

@@ -121,7 +121,7 @@ def _cell(
     if row.stretch != 1:
         epochs = max(1, round(row.stretch * config.train.epochs))
         config = replace(config, train=replace(config.train, epochs=epochs))
-    label = row.label or str(getattr(build_method(config), "label", row.name))
+    label = row.label or build_method(config).label
     options = {**experiment.options, **scale.options}
     return Cell(
         name="-".join([row.name, *place.values()]),

@@ -233,4 +233,4 @@ def known_cells(cells: Sequence[Cell], runs: Path, records: str | Path | None) -
 
 def _passes(cell: Cell) -> tuple[int, ...]:
     """The numbers of noisy passes that the cell is tested with."""
-    return cell.samples or (int(getattr(build_method(cell.config), "samples", 0)),)
+    return cell.samples or (build_method(cell.config).samples,)

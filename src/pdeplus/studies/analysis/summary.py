@@ -58,7 +58,7 @@ def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
     if not unique:
         raise UserError("runs is empty; give at least one run folder")
     configs = [run.config for run in unique]
-    labels = [str(getattr(build_method(config), "label", config.method.name)) for config in configs]
+    labels = [build_method(config).label for config in configs]
     data, seeds = [config.data.name for config in configs], [f"seed {config.seed}" for config in configs]
     for more in (data, seeds, [run.path.resolve().name for run in unique], [str(run.path) for run in unique]):
         alike = {label: {word for other, word in zip(labels, more, strict=True) if other == label} for label in labels}
