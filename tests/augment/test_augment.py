@@ -18,7 +18,6 @@ from pdeplus.augment.gaussian_noise import GaussianNoise
 from pdeplus.augment.invert import Invert
 from pdeplus.augment.rotation import Rotation
 from pdeplus.errors import UserError
-from pdeplus.methods.mixup import mixup
 
 NAMES = registry.names("augment")
 FIXED = ("identity", "invert")
@@ -215,20 +214,6 @@ def test_the_elastic_field_has_variance_one_up_to_the_border():
     assert field.var().item() == pytest.approx(1, abs=0.05)
     neighbours = (field[..., 5:6] * field[..., 6:7]).mean().item()
     assert neighbours == pytest.approx(math.exp(-1 / 9), abs=0.05)  # exp(-d² / 4σ²)
-
-
-def test_mixup_is_linear_and_names_its_partners():
-    x = torch.eye(5).view(5, 1, 1, 5)
-    targets = torch.arange(5)
-    for per_sample in (False, True):
-        mixed = mixup(x, targets, 0.7, seeded(), per_sample=per_sample)
-        share = mixed.share.view(-1, 1, 1, 1)
-        assert share.numel() == (5 if per_sample else 1)
-        assert torch.allclose(mixed.images, share * x + (1 - share) * x[mixed.partners])
-        assert torch.equal(mixed.images, mixup(x, targets, 0.7, seeded(), per_sample=per_sample).images)
-    assert mixup(x[:0], targets[:0], 1.0, seeded()).images.shape == (0, 1, 1, 5)
-    with pytest.raises(UserError, match="alpha=0"):
-        mixup(x, targets, 0)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])

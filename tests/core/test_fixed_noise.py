@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 from conftest import STAGES
+from support.noisy_passes import one_by_one
+from support.one_step import seeded
 from torch import nn
 
 import pdeplus as pp
@@ -15,19 +17,6 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.deployment import plain
 from pdeplus.evaluation.tested_models import fast_copy
 from pdeplus.methods.en_resnet import Ensemble
-
-
-def stream(seed=3) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-@torch.no_grad()
-def one_by_one(net: nn.Module, x: torch.Tensor, samples: int, generator: torch.Generator) -> torch.Tensor:
-    logits = []
-    for _ in range(samples):
-        with pp.diffusion(net, generator=generator):
-            logits.append(net(x))
-    return torch.stack(logits)
 
 
 def linear_pair() -> nn.Sequential:
@@ -58,7 +47,7 @@ def test_moments_before_and_after_a_module_are_the_closed_form(where, reach):
     carrier = second @ first if reach == 0 else second
     x = torch.randn(2, 4)
     net = add_noise(model, ["0"], lambda name: Constant(0.7), where=where)
-    logits = sample_logits(net, x, 20_000, generator=stream())
+    logits = sample_logits(net, x, 20_000, generator=seeded(3))
     std = 0.7 * carrier.norm(dim=1)
     assert torch.allclose(logits.mean(0), model(x), atol=5 * float(std.max()) / 20_000**0.5)
     assert torch.allclose(logits.std(0), std.expand(2, 3), rtol=0.03)
@@ -68,7 +57,7 @@ def test_noise_at_several_places_adds_its_variances():
     model = linear_pair()
     first, second = (layer.weight.detach() for layer in model)
     net = add_noise(model, ["0", "1"], lambda name: Constant({"0": 0.5, "1": 0.2}[name]), where="before")
-    logits = sample_logits(net, torch.randn(1, 4), 20_000, generator=stream())
+    logits = sample_logits(net, torch.randn(1, 4), 20_000, generator=seeded(3))
     variance = 0.25 * (second @ first).square().sum(1) + 0.04 * second.square().sum(1)
     assert torch.allclose(logits.var(0), variance.expand(1, 3), rtol=0.05)
 
@@ -76,7 +65,7 @@ def test_noise_at_several_places_adds_its_variances():
 def test_relative_noise_has_the_share_it_names():
     x = 5 + 3 * torch.randn(200, 50)
     net = add_noise(nn.Sequential(nn.Identity()), ["0"], lambda name: Relative(0.1))
-    with pp.diffusion(net, generator=stream()):
+    with pp.diffusion(net, generator=seeded(3)):
         noise = net(x) - x
     assert noise.std() / x.std() == pytest.approx(0.1, rel=0.03)
     assert abs(noise.mean()) < 0.02
@@ -91,10 +80,10 @@ def test_off_it_is_the_model_bit_for_bit_and_on_it_is_not(net, x, where, scale):
     before = copy.deepcopy(net.state_dict())
     changed = add_noise(net, [PLACES[where], "layer3"], lambda name: scale(0.2), where=where)
     assert torch.equal(changed(x), net(x))
-    with pp.diffusion(changed, generator=stream()):
+    with pp.diffusion(changed, generator=seeded(3)):
         noisy = changed(x)
     assert not torch.allclose(noisy, net(x), atol=1e-3)
-    with pp.diffusion(changed, generator=stream()):
+    with pp.diffusion(changed, generator=seeded(3)):
         assert torch.equal(changed(x), noisy)
     assert not any(isinstance(module, ADDBlock) for module in net.modules())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
@@ -104,7 +93,7 @@ def test_off_it_is_the_model_bit_for_bit_and_on_it_is_not(net, x, where, scale):
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_zero_noise_is_none(net, x, where):
     changed = add_noise(net, STAGES, lambda name: Constant(0.0), where=where)
-    with pp.diffusion(changed, generator=stream()):
+    with pp.diffusion(changed, generator=seeded(3)):
         assert torch.equal(changed(x), net(x))
 
 
@@ -124,8 +113,8 @@ def test_plain_strips_the_noise(net, x, where):
 def test_samples_equal_passes_one_by_one(net, x, where, scale, images):
     """Relative noise too, whose σ is each pass's own although the passes share a batch."""
     changed = add_noise(net, [PLACES[where], "layer2", "layer4"], lambda name: scale(0.4), where=where)
-    at_once = sample_logits(changed, x[:images], 5, generator=stream())
-    assert torch.allclose(at_once, one_by_one(changed, x[:images], 5, stream()), atol=1e-5)
+    at_once = sample_logits(changed, x[:images], 5, generator=seeded(3))
+    assert torch.allclose(at_once, one_by_one(changed, x[:images], 5, seeded(3)), atol=1e-5)
     assert (at_once[0] - at_once[1]).abs().max() > 1e-3
 
 
@@ -135,18 +124,18 @@ def test_samples_of_an_ensemble_equal_passes_one_by_one(net, x, images):
     both = Ensemble([net, copy.deepcopy(net)])
     places = [f"members.{i}.{name}" for i in range(2) for name in STAGES]
     changed = add_noise(both, places, lambda name: Relative(0.4)).eval()
-    at_once = sample_logits(changed, x[:images], 4, generator=stream())
-    assert torch.allclose(at_once, one_by_one(changed, x[:images], 4, stream()), atol=1e-5)
+    at_once = sample_logits(changed, x[:images], 4, generator=seeded(3))
+    assert torch.allclose(at_once, one_by_one(changed, x[:images], 4, seeded(3)), atol=1e-5)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_deep_copy_has_noise_of_its_own(net, x, where):
     changed = add_noise(net, STAGES, lambda name: Constant(0.5), where=where)
     twin = copy.deepcopy(changed)
-    with pp.diffusion(twin, generator=stream()):
+    with pp.diffusion(twin, generator=seeded(3)):
         noisy = twin(x)
         assert torch.equal(changed(x), net(x))  # the context is the copy's alone
-    with pp.diffusion(changed, generator=stream()):
+    with pp.diffusion(changed, generator=seeded(3)):
         assert torch.equal(changed(x), noisy)
 
 
@@ -155,10 +144,10 @@ def test_the_fast_copy_keeps_the_noise(net, x, where, scale, folded):
     """A convolution with noise before it is left as it was; others take their BatchNorm in."""
     places = convolutions(net) if where == "before" else STAGES
     changed = add_noise(net, places, lambda name: scale(0.3), where=where)
-    slow = pp.predict(changed, x, 3, generator=stream())
+    slow = pp.predict(changed, x, 3, generator=seeded(3))
     fast = fast_copy(changed, x)
     assert sum(isinstance(module, nn.Identity) for module in fast.modules()) == folded
-    assert torch.allclose(pp.predict(fast, x, 3, generator=stream()), slow, atol=1e-4)
+    assert torch.allclose(pp.predict(fast, x, 3, generator=seeded(3)), slow, atol=1e-4)
     assert not torch.allclose(pp.predict(fast, x, 0), slow, atol=1e-3)
 
 
@@ -166,9 +155,9 @@ def test_gradients_pass_through_both_kinds():
     x = torch.randn(4, 3, requires_grad=True)
     for scale, factor in ((Constant(0.5), 0.0), (Relative(0.5), 0.5)):
         net = add_noise(nn.Sequential(nn.Identity()), ["0"], lambda name, scale=scale: scale)
-        with pp.diffusion(net, generator=stream()):
+        with pp.diffusion(net, generator=seeded(3)):
             (gradient,) = torch.autograd.grad(net(x).sum(), x)
-        noise = torch.empty(4, 3).normal_(generator=stream())
+        noise = torch.empty(4, 3).normal_(generator=seeded(3))
         centred = (x - x.mean()) / (12 * x.std(correction=0))  # derivative of the standard deviation
         assert torch.allclose(gradient, 1 + factor * noise.sum() * centred.detach(), atol=1e-5)
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from support.one_step import batch_of, only_objective, seeded
 from torch import nn
 
 from pdeplus.augment.crop_flip import CropFlip
@@ -18,13 +19,9 @@ from pdeplus.training.distributed import Engine
 from pdeplus.training.loop import train_step
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def make_batch(size=5, *, side=4, channels=3, classes=4, transform=None, dtype=torch.float32):
+def make_batch(size=5, *, side=4, channels=3, transform=None, dtype=torch.float32):
     images = torch.rand(size, channels, side, side, generator=seeded(1), dtype=dtype)
-    return Batch(images, torch.arange(size) % classes, transform or Identity(), seeded())
+    return batch_of(images, 4, transform=transform)
 
 
 def linear(classes=4, inputs=48, dtype=torch.float32):
@@ -32,18 +29,13 @@ def linear(classes=4, inputs=48, dtype=torch.float32):
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes)).to(dtype)
 
 
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
-
-
 def test_the_penalty_of_a_linear_model_in_closed_form():
     """∇_x ℓ = Wᵀ(p - e_y), image by image."""
     net, batch = linear(), make_batch()
-    goal = only(GradReg(penalty=0.3), net, batch)
+    goal = only_objective(GradReg(penalty=0.3), net, batch)
     w, p = net[1].weight.detach(), net(batch.images).softmax(-1).detach()
     lengths = [(w.T @ (p[i] - torch.eye(4)[y])).square().sum().sqrt() for i, y in enumerate(batch.labels)]
-    task = only(ERM(), net, batch).loss
+    task = only_objective(ERM(), net, batch).loss
     assert goal.parts["gradient"].item() == pytest.approx(float(sum(lengths)) / 5, rel=1e-5)
     assert goal.parts["task"].item() == pytest.approx(task.item())
     assert goal.loss.item() == pytest.approx(task.item() + 0.3 * float(sum(lengths)) / 5, rel=1e-5)
@@ -56,7 +48,8 @@ def test_the_penalty_by_hand_for_one_pixel_and_two_classes():
         net[1].weight.copy_(torch.tensor([[0.0], [2.0]]))
         net[1].bias.zero_()
     batch = Batch(torch.tensor([0.0, 0.5]).view(2, 1, 1, 1), torch.zeros(2, dtype=torch.long), Identity(), seeded())
-    assert only(GradReg(), net, batch).parts["gradient"].item() == pytest.approx((1 + 1.4621172) / 2, rel=1e-6)
+    gradient = only_objective(GradReg(), net, batch).parts["gradient"]
+    assert gradient.item() == pytest.approx((1 + 1.4621172) / 2, rel=1e-6)
 
 
 def test_the_gradient_of_the_penalty_against_finite_differences():
@@ -64,7 +57,7 @@ def test_the_gradient_of_the_penalty_against_finite_differences():
     net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 4)).double()
     batch = make_batch(dtype=torch.float64)
     method = GradReg(penalty=1.0, label_smoothing=0.1)
-    only(method, net, batch).parts["gradient"].backward()
+    only_objective(method, net, batch).parts["gradient"].backward()
     step = 1e-6
     for parameter in net.parameters():
         expected = torch.zeros_like(parameter).flatten()
@@ -73,7 +66,7 @@ def test_the_gradient_of_the_penalty_against_finite_differences():
             values = list[float]()
             for change in (step, -step):
                 flat[i] += change
-                values.append(only(method, net, batch).parts["gradient"].item())
+                values.append(only_objective(method, net, batch).parts["gradient"].item())
                 flat[i] -= change
             expected[i] = (values[0] - values[1]) / (2 * step)
             found = 0.0 if parameter.grad is None else float(parameter.grad.view(-1)[i])
@@ -84,7 +77,7 @@ def test_batch_norm_couples_the_images_and_the_gradient_is_that_of_the_sum():
     torch.manual_seed(0)
     net = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4)).double()
     batch = make_batch(dtype=torch.float64)
-    found = only(GradReg(), net, batch).parts["gradient"]
+    found = only_objective(GradReg(), net, batch).parts["gradient"]
     jacobian = torch.autograd.functional.jacobian(
         lambda x: nn.functional.cross_entropy(net(x), batch.labels, reduction="none"), batch.images
     )
@@ -118,16 +111,16 @@ def test_a_penalty_shortens_the_gradients():
         optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
         for _ in range(60):
             optimizer.zero_grad()
-            only(GradReg(penalty=penalty), net, batch).loss.backward()
+            only_objective(GradReg(penalty=penalty), net, batch).loss.backward()
             optimizer.step()
-        lengths.append(only(GradReg(), net, batch).parts["gradient"].item())
+        lengths.append(only_objective(GradReg(), net, batch).parts["gradient"].item())
     assert lengths[1] < 0.7 * lengths[0]
 
 
 def test_a_zero_gradient_gives_no_nan():
     net = linear()
     nn.init.zeros_(net[1].weight)  # the loss does not depend on the image
-    goal = only(GradReg(penalty=1.0), net, make_batch())
+    goal = only_objective(GradReg(penalty=1.0), net, make_batch())
     goal.loss.backward()
     assert goal.parts["gradient"].item() == 0
     assert all(p.grad.isfinite().all() for p in net.parameters())
@@ -147,7 +140,7 @@ def test_networks_in_mixed_precision_have_finite_gradients_and_the_batch_is_left
     torch.manual_seed(0)
     net, batch = make(classes=4, channels=1, width=4), make_batch(2, side=16, channels=1)
     with torch.autocast("cpu", torch.bfloat16):
-        goal = only(GradReg(), net, batch)
+        goal = only_objective(GradReg(), net, batch)
     goal.loss.backward()
     assert goal.loss.dtype == goal.parts["gradient"].dtype == torch.float32
     assert all(p.grad.isfinite().all() for p in net.parameters())

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from support.one_step import batch_of, linear_batch, only_objective, small_resnet
 from torch import nn
 from torch.nn import functional as F
 
@@ -14,33 +15,12 @@ from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.erm import ERM
 from pdeplus.methods.pgd import PGD
-from pdeplus.models.resnet18 import build
 
 NORMS = ["linf", "l2"]
 
 
-def make_batch(images, classes, seed=0):
-    return Batch(images, torch.arange(len(images)) % classes, Identity(), torch.Generator().manual_seed(seed))
-
-
-def linear_batch():
-    """Images of 1×2×2 with values in the middle and on both borders of [0, 1]."""
-    images = torch.tensor([[0.5, 0.3, 0.7, 0.4], [0.0, 1.0, 0.5, 0.6], [1.0, 0.0, 0.0, 1.0]])
-    return make_batch(images.view(3, 1, 2, 2), 3)
-
-
 def linear_softmax():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-
-
-def small_network():
-    torch.manual_seed(0)
-    return build(classes=5, channels=3, width=4)
-
-
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
 
 
 def gradient_by_hand(net, batch):
@@ -59,7 +39,7 @@ def loss_by_hand(net, batch, change):
 def test_the_linf_loss_is_that_at_the_sign_of_the_gradient(epsilon, size):
     net, batch = linear_softmax(), linear_batch()
     change = size * gradient_by_hand(net, batch).sign()
-    goal = only(PGD(epsilon=epsilon), net, batch)
+    goal = only_objective(PGD(epsilon=epsilon), net, batch)
     assert goal.loss.item() == pytest.approx(loss_by_hand(net, batch, change), rel=1e-6)
     assert goal.loss.item() > loss_by_hand(net, batch, 0 * change)
     assert set(goal.parts) == {"task"}
@@ -70,7 +50,7 @@ def test_the_l2_loss_is_that_along_the_gradient(epsilon, size):
     net, batch = linear_softmax(), linear_batch()
     gradient = gradient_by_hand(net, batch)
     change = size * gradient / gradient.norm(dim=1, keepdim=True)
-    goal = only(PGD(norm="l2", epsilon=epsilon), net, batch)
+    goal = only_objective(PGD(norm="l2", epsilon=epsilon), net, batch)
     assert goal.loss.item() == pytest.approx(loss_by_hand(net, batch, change), rel=1e-6)
     assert goal.loss.item() > loss_by_hand(net, batch, 0 * change)
 
@@ -79,30 +59,31 @@ def test_a_larger_step_than_epsilon_is_cut_to_it():
     """The published step size of 0.5 is a full-size step."""
     net, batch = linear_softmax(), linear_batch()
     for norm in NORMS:
-        assert only(PGD(norm=norm, step_size=0.5), net, batch).loss == only(PGD(norm=norm), net, batch).loss
-    half = only(PGD(epsilon=0.3, step_size=0.1), net, batch).loss.item()
+        cut, full = (only_objective(method, net, batch) for method in (PGD(norm=norm, step_size=0.5), PGD(norm=norm)))
+        assert cut.loss == full.loss
+    half = only_objective(PGD(epsilon=0.3, step_size=0.1), net, batch).loss.item()
     by_hand = loss_by_hand(net, batch, 0.1 * gradient_by_hand(net, batch).sign())
     assert half == pytest.approx(by_hand, rel=1e-6)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_more_steps_raise_the_loss_at_least_as_much(norm, x):
-    net, batch, epsilon = small_network().eval(), make_batch(x, 5), {"linf": 8 / 255, "l2": 2.0}[norm]
-    one, ten = (only(PGD(norm=norm, epsilon=epsilon, steps=n), net, batch).loss.item() for n in (1, 10))
-    clean = only(ERM(), net, batch).loss.item()
+    net, batch, epsilon = small_resnet().eval(), batch_of(x), {"linf": 8 / 255, "l2": 2.0}[norm]
+    one, ten = (only_objective(PGD(norm=norm, epsilon=epsilon, steps=n), net, batch).loss.item() for n in (1, 10))
+    clean = only_objective(ERM(), net, batch).loss.item()
     assert ten >= one > clean
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_attack_touches_no_gradient_and_the_objective_gives_all(norm, x):
-    net = small_network().train()
+    net = small_resnet().train()
     for p in net.parameters():
         p.grad = torch.full_like(p, 7.0)
-    batch = make_batch(x, 5)
+    batch = batch_of(x)
     attacked = PGD(norm=norm, steps=2).attacked(net, batch.images, batch.labels, batch.generator)
     assert all(p.requires_grad and (p.grad == 7).all() for p in net.parameters())
     assert not attacked.requires_grad
-    goal = only(PGD(norm=norm), net, batch)
+    goal = only_objective(PGD(norm=norm), net, batch)
     assert all((p.grad == 7).all() for p in net.parameters())
     gradients = torch.autograd.grad(goal.loss, list(net.parameters()))
     assert all(g.any() for g in gradients)
@@ -110,37 +91,37 @@ def test_the_attack_touches_no_gradient_and_the_objective_gives_all(norm, x):
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_every_module_keeps_its_mode(mode, x):
-    net = small_network().train()
+    net = small_resnet().train()
     net.layer2.eval()
     before = [module.training for module in net.modules()]
-    only(PGD(attack_mode=mode), net, make_batch(x, 5))
+    only_objective(PGD(attack_mode=mode), net, batch_of(x))
     assert [module.training for module in net.modules()] == before
 
 
 def test_modes_come_back_after_an_exception(x):
-    net = small_network().train()
+    net = small_resnet().train()
     with pytest.raises(IndexError):
-        only(PGD(attack_mode="eval"), net, Batch(x, torch.full((6,), 9), Identity(), torch.Generator()))
+        only_objective(PGD(attack_mode="eval"), net, Batch(x, torch.full((6,), 9), Identity(), torch.Generator()))
     assert all(module.training for module in net.modules())
 
 
 def test_the_attack_counts_in_the_running_statistics_in_train_mode_only(x):
     """In eval mode they are those of one plain pass of the attacked images."""
     for mode, steps, passes in (("train", 1, 2), ("train", 3, 4), ("eval", 3, 1)):
-        net = small_network().train()
-        only(PGD(attack_mode=mode, steps=steps), net, make_batch(x, 5))
+        net = small_resnet().train()
+        only_objective(PGD(attack_mode=mode, steps=steps), net, batch_of(x))
         assert net.bn1.num_batches_tracked == passes
-    net, batch, method = small_network().train(), make_batch(x, 5), PGD(attack_mode="eval")
+    net, batch, method = small_resnet().train(), batch_of(x), PGD(attack_mode="eval")
     plain = copy.deepcopy(net)
     plain(method.attacked(net, x, batch.labels, None))
-    only(method, net, batch)
+    only_objective(method, net, batch)
     assert torch.equal(net.layer4[1].bn2.running_var, plain.layer4[1].bn2.running_var)
 
 
 def test_a_random_start_comes_from_the_batch_alone(x):
-    net, method = small_network().eval(), PGD(random_start=True, epsilon=0.05, step_size=0.01)
+    net, method = small_resnet().eval(), PGD(random_start=True, epsilon=0.05, step_size=0.01)
     state = torch.get_rng_state()
-    losses = [only(method, net, make_batch(x, 5, seed)).loss.item() for seed in (0, 0, 1)]
+    losses = [only_objective(method, net, batch_of(x, seed=seed)).loss.item() for seed in (0, 0, 1)]
     assert torch.equal(state, torch.get_rng_state())
     assert losses[0] == losses[1] != losses[2]
 
@@ -150,14 +131,14 @@ def test_label_smoothing_is_of_the_training_loss():
     smooth, plain = PGD(label_smoothing=0.1), PGD()
     x = plain.attacked(net, batch.images, batch.labels, None)
     by_hand = F.cross_entropy(net(x), batch.labels, label_smoothing=0.1)
-    assert only(smooth, net, batch).loss.item() == pytest.approx(by_hand.item())
+    assert only_objective(smooth, net, batch).loss.item() == pytest.approx(by_hand.item())
 
 
 def test_mixed_precision_keeps_the_images_in_full(x):
-    net, batch = small_network().train(), make_batch(x, 5)
+    net, batch = small_resnet().train(), batch_of(x)
     with torch.autocast("cpu", torch.bfloat16):
         attacked = PGD(norm="l2").attacked(net, batch.images, batch.labels, None)
-        goal = only(PGD(norm="l2"), net, batch)
+        goal = only_objective(PGD(norm="l2"), net, batch)
     assert attacked.dtype == torch.float32
     assert (attacked - x).flatten(1).norm(dim=1).max() <= 0.1 + 1e-6
     assert goal.loss.isfinite()

@@ -4,26 +4,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.one_step import Scaled, Watched, batch_of, only_objective, random_batch, seeded
 from support.pictures import pictures
-from torch import nn
 from torch.nn import functional as F
 
 from pdeplus.augment import deep_augment as network
 from pdeplus.augment.auto_augment import AutoAugment
-from pdeplus.augment.base import Augmentor
-from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.deep_augment import DeepAugment
 from pdeplus.augment.gaussian_noise import GaussianNoise
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.prime import Prime
-from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
-from pdeplus.methods import mixup as _mixup
+from pdeplus.methods import _mixing
 from pdeplus.methods._views import clean_and_augmented, partly_augmented_view
 from pdeplus.methods.augmix import AugMixTraining
 from pdeplus.methods.autoaug import AutoAug
 from pdeplus.methods.base import overlaps_of
-from pdeplus.methods.deepaug import DeepAug, made_network, made_network_file
+from pdeplus.methods.deepaug import DeepAug, untrained_network, untrained_network_file
 from pdeplus.methods.erm import ERM
 from pdeplus.methods.gaussian import Gaussian
 from pdeplus.methods.mixup import Mixup
@@ -33,49 +30,10 @@ ONE_VIEW = [ERM(), Gaussian(), AutoAug(), DeepAug(), PrimeTraining(jsd=0.0), Aug
 EVERY = [*ONE_VIEW, Mixup(), PrimeTraining()]
 
 
-class Watched(nn.Module):
-    """A linear network that keeps what it was given."""
-
-    def __init__(self, inputs=3 * 8 * 8, classes=5):
-        super().__init__()
-        self.linear = nn.Linear(inputs, classes)
-        self.seen = []
-
-    def forward(self, x):
-        self.seen.append(x)
-        return self.linear(x.flatten(1))
-
-
-class Scaled(Augmentor):
-    """Each call scales the images by the next of its factors."""
-
-    overlaps = ()
-
-    def __init__(self, *factors):
-        self.factors = iter(factors)
-
-    def __call__(self, x, generator=None):
-        return next(self.factors) * x
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def make_batch(size=6, *, seed=0, side=8, transform=None, images=None):
-    images = torch.rand(size, 3, side, side, generator=seeded(1)) if images is None else images
-    return Batch(images, torch.arange(len(images)) % 5, transform or CropFlip(padding=1), seeded(seed))
-
-
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
-
-
 def seen(method, batch):
     """The one batch that the network was given."""
     net = Watched(batch.images[0].numel())
-    only(method, net, batch)
+    only_objective(method, net, batch)
     (x,) = net.seen
     return x
 
@@ -88,8 +46,8 @@ def cropped(batch, seed=0):
 
 @pytest.mark.parametrize("method", ONE_VIEW, ids=lambda m: m.label)
 def test_the_loss_is_the_cross_entropy_of_what_the_network_saw(method):
-    net, batch = Watched(), make_batch()
-    goal = only(type(method)(**{**vars(method), "label_smoothing": 0.1}), net, batch)
+    net, batch = Watched(), random_batch(side=8)
+    goal = only_objective(type(method)(**{**vars(method), "label_smoothing": 0.1}), net, batch)
     by_hand = F.cross_entropy(net(net.seen[0]), batch.labels, label_smoothing=0.1)
     assert goal.loss.item() == pytest.approx(by_hand.item())
     assert set(goal.parts) == {"task"}
@@ -97,19 +55,19 @@ def test_the_loss_is_the_cross_entropy_of_what_the_network_saw(method):
 
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: m.label)
 def test_mixed_precision_keeps_images_and_losses_in_full(method):
-    net, batch = Watched(), make_batch()
+    net, batch = Watched(), random_batch(side=8)
     with torch.autocast("cpu", torch.bfloat16):
-        goal = only(method, net, batch)
+        goal = only_objective(method, net, batch)
     assert net.seen[0].dtype == goal.loss.dtype == torch.float32
-    assert torch.equal(net.seen[0], seen(method, make_batch()))
+    assert torch.equal(net.seen[0], seen(method, random_batch(side=8)))
     assert net.seen[0].min() >= 0
     assert net.seen[0].max() <= 1
 
 
 def test_gaussian_reuses_the_augmentation_with_both_published_recipes():
-    batch = make_batch(20)
+    batch = random_batch(20, 8)
     view, generator = cropped(batch)
-    assert torch.equal(seen(Gaussian(), make_batch(20)), GaussianNoise(std=0.05, fraction=1.0)(view, generator))
+    assert torch.equal(seen(Gaussian(), random_batch(20, 8)), GaussianNoise(std=0.05, fraction=1.0)(view, generator))
     strong = seen(Gaussian(sigma=0.1, share=0.5), batch)
     view, generator = cropped(batch)
     assert torch.equal(strong, GaussianNoise(std=0.1, fraction=0.5)(view, generator))
@@ -118,27 +76,27 @@ def test_gaussian_reuses_the_augmentation_with_both_published_recipes():
 @pytest.mark.parametrize(("sigma", "share"), [(0.05, 1.0), (0.1, 0.5)])
 def test_gaussian_noises_its_share_with_its_moments_and_clips(sigma, share):
     grey = torch.full((40, 3, 8, 8), 0.5)
-    x = seen(Gaussian(sigma=sigma, share=share), make_batch(images=grey, transform=Identity()))
+    x = seen(Gaussian(sigma=sigma, share=share), batch_of(grey))
     noisy = (x != 0.5).flatten(1).any(1)
     assert int(noisy.sum()) == 40 * share
     noise = x[noisy] - 0.5
     assert noise.std().item() == pytest.approx(sigma, rel=0.05)
     assert noise.mean().item() == pytest.approx(0, abs=0.05 * sigma)
-    white = seen(Gaussian(sigma=sigma, share=1.0), make_batch(images=torch.ones(40, 3, 8, 8), transform=Identity()))
+    white = seen(Gaussian(sigma=sigma, share=1.0), batch_of(torch.ones(40, 3, 8, 8)))
     assert white.max() == 1
     assert (white == 1).float().mean().item() == pytest.approx(0.5, abs=0.02)  # noise above white is cut
     assert (1 - white).mean().item() == pytest.approx(sigma * (2 * torch.pi) ** -0.5, rel=0.05)  # E max(N, 0)
 
 
 def test_mixup_weighs_both_losses_and_accuracies_by_the_share(monkeypatch):
-    monkeypatch.setattr(_mixup, "beta", lambda n, alpha, like, generator: torch.full((n,), 0.25))
+    monkeypatch.setattr(_mixing, "beta", lambda n, alpha, like, generator: torch.full((n,), 0.25))
     x = torch.eye(4).view(4, 1, 2, 2)
     net = Watched(4, 4)
     with torch.no_grad():
         net.linear.weight.copy_(torch.eye(4))
         net.linear.bias.zero_()
-    batch = Batch(x, torch.arange(4), Identity(), seeded())
-    goal = only(Mixup(), net, batch)
+    batch = batch_of(x)
+    goal = only_objective(Mixup(), net, batch)
     order = torch.randperm(4, generator=seeded())
     z = 0.25 * torch.eye(4) + 0.75 * torch.eye(4)[order]
     assert torch.allclose(net.seen[0].flatten(1), z)
@@ -152,35 +110,36 @@ def test_mixup_weighs_both_losses_and_accuracies_by_the_share(monkeypatch):
 
 def test_mixup_of_two_values_by_hand(monkeypatch):
     """Images 0 and 1 with λ = 1/4, logits (0, z): the loss is log(1 + e^z) - z · (the share of the second label)."""
-    monkeypatch.setattr(_mixup, "beta", lambda n, alpha, like, generator: torch.full((n,), 0.25))
+    monkeypatch.setattr(_mixing, "beta", lambda n, alpha, like, generator: torch.full((n,), 0.25))
     net = Watched(1, 2)
     with torch.no_grad():
         net.linear.weight.copy_(torch.tensor([[0.0], [1.0]]))
         net.linear.bias.zero_()
     seed = next(s for s in range(9) if torch.randperm(2, generator=seeded(s))[0] == 1)
-    batch = Batch(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), torch.arange(2), Identity(), seeded(seed))
+    batch = batch_of(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), seed=seed)
     # z = (0.75, 0.25), shares of the second label alike: (log(1 + e^0.75) - 0.5625 + log(1 + e^0.25) - 0.0625) / 2
-    assert only(Mixup(), net, batch).loss.item() == pytest.approx(0.6689052, abs=1e-6)
+    assert only_objective(Mixup(), net, batch).loss.item() == pytest.approx(0.6689052, abs=1e-6)
 
 
 def test_mixup_draws_one_share_for_the_batch_from_its_beta():
-    shares = [float(_mixup.mixup(torch.rand(2, 1, 1, 1), torch.arange(2), 1.0, seeded(s)).share) for s in range(200)]
-    assert sum(shares) / 200 == pytest.approx(0.5, abs=0.06)
-    batch = make_batch()
+    batch = random_batch(side=8)
     view, generator = cropped(batch)
-    assert torch.equal(seen(Mixup(alpha=0.3), batch), _mixup.mixup(view, batch.labels, 0.3, generator).images)
+    mix = _mixing.draw_mix([""], batch.labels, 0.3, generator)
+    assert mix.share.shape == ()
+    by_hand = mix.share * view + (1 - mix.share) * view[mix.partners]
+    assert torch.allclose(seen(Mixup(alpha=0.3), batch), by_hand, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["cifar10", "imagenet"])
 def test_autoaug_uses_the_policy_asked_for(policy):
-    batch = make_batch(side=16)
+    batch = random_batch()
     view, generator = cropped(batch)
     assert torch.equal(seen(AutoAug(policy=policy), batch), AutoAugment(policy=policy)(view, generator))
     assert overlaps_of(AutoAug(policy=policy), Identity())["autoaug"] == AutoAugment(policy=policy).overlaps
 
 
 def test_deepaug_distorts_its_share_and_leaves_the_rest_clean():
-    batch = make_batch(images=pictures(32)[:20] / 255, transform=Identity())
+    batch = batch_of(pictures(32)[:20] / 255)
     x = seen(DeepAug(share=0.5, group=3), batch)
     same = (x == batch.images).flatten(1).all(1)
     assert int(same.sum()) == 10
@@ -191,38 +150,38 @@ def test_deepaug_distorts_its_share_and_leaves_the_rest_clean():
 def test_a_share_of_small_batches_is_right_on_average_and_may_be_none():
     changed = [
         float((partly_augmented_view(batch, Scaled(0.5), 0.3) != batch.images).flatten(1).any(1).sum())
-        for batch in (make_batch(2, seed=seed, transform=Identity()) for seed in range(300))
+        for batch in (random_batch(2, 8, seed=seed, transform=Identity()) for seed in range(300))
     ]
     assert set(changed) == {0, 1}
     assert sum(changed) / 600 == pytest.approx(0.3, abs=0.04)
-    assert all(seen(DeepAug(share=0.1), make_batch(2, seed=seed)).isfinite().all() for seed in range(5))
+    assert all(seen(DeepAug(share=0.1), random_batch(2, 8, seed=seed)).isfinite().all() for seed in range(5))
 
 
 def test_deepaug_takes_a_trained_network(tmp_path):
     path = tmp_path / "deep.safetensors"
     network.save(network.train(pictures(16), steps=2, width=4, blocks=1), path)
-    batch = make_batch()
+    batch = random_batch(side=8)
     view, generator = cropped(batch)
     torch.rand(1, generator=generator)  # the count is rounded at random
     order = torch.randperm(6, generator=generator)
     expected = view.index_copy(0, order, DeepAugment(weights=str(path))(view[order], generator))
     assert torch.equal(seen(DeepAug(weights=str(path), share=1.0), batch), expected)
     with pytest.raises(UserError, match="missing"):
-        seen(DeepAug(weights=str(tmp_path / "missing.safetensors")), make_batch())
+        seen(DeepAug(weights=str(tmp_path / "missing.safetensors")), random_batch(side=8))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_made_network_gives_pictures_back_and_is_always_the_same(channels):
-    first, x = made_network(channels), pictures(32)[:8, :channels] / 255
+def test_the_untrained_network_gives_pictures_back_and_is_always_the_same(channels):
+    first, x = untrained_network(channels), pictures(32)[:8, :channels] / 255
     assert (network.reconstruct(first, x) - x).square().mean().sqrt() < 0.02
-    again, stored = made_network(channels), network.load(Path(made_network_file(channels)))
+    again, stored = untrained_network(channels), network.load(Path(untrained_network_file(channels)))
     assert all(torch.equal(first[name], again[name]) and torch.equal(first[name], stored[name]) for name in first)
 
 
 def test_prime_agrees_over_three_views_of_one_crop_by_hand():
     torch.manual_seed(0)
-    net, batch = Watched(), make_batch()
-    goal = only(PrimeTraining(augmentor=Scaled(0.5, 0.1)), net, batch)
+    net, batch = Watched(), random_batch(side=8)
+    goal = only_objective(PrimeTraining(augmentor=Scaled(0.5, 0.1)), net, batch)
     clean, _ = cropped(batch)
     assert torch.equal(net.seen[0], torch.cat([clean, 0.5 * clean, 0.1 * clean]))
     p = torch.stack([net(factor * clean) for factor in (1, 0.5, 0.1)]).softmax(-1)
@@ -234,12 +193,12 @@ def test_prime_agrees_over_three_views_of_one_crop_by_hand():
 
 
 def test_prime_draws_its_views_from_the_batch_and_has_a_form_without_consistency():
-    batch = make_batch()
+    batch = random_batch(side=8)
     clean, generator = cropped(batch)
     views = torch.cat([clean, Prime()(clean, generator), Prime()(clean, generator)])
     assert torch.equal(seen(PrimeTraining(), batch), views)
-    assert torch.equal(torch.cat(clean_and_augmented(make_batch(), Prime(), 2)), views)
-    assert torch.equal(seen(PrimeTraining(jsd=0.0), make_batch()), Prime()(*cropped(make_batch())))
+    assert torch.equal(torch.cat(clean_and_augmented(random_batch(side=8), [Prime()] * 2)), views)
+    assert torch.equal(seen(PrimeTraining(jsd=0.0), random_batch(side=8)), Prime()(*cropped(random_batch(side=8))))
 
 
 def test_labels_and_overlaps():

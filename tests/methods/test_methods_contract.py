@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 from docs.methods_page import card, methods_page, relative_cost
+from support.one_step import batch_of, seeded
 
 import pdeplus as pp
 from pdeplus._lib import registry
 from pdeplus.augment.crop_flip import CropFlip
-from pdeplus.data.base import Batch
 from pdeplus.methods.base import Method, with_samples
 from pdeplus.methods.erm import ERM
 from pdeplus.models.resnet18 import build
@@ -35,8 +35,8 @@ every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS.values(), 
 
 
 def make_batch(size=6, channels=3, classes=10, seed=0):
-    images = torch.rand(size, channels, 16, 16, generator=torch.Generator().manual_seed(seed))
-    return Batch(images, torch.arange(size) % classes, CropFlip(padding=1), torch.Generator().manual_seed(seed))
+    images = torch.rand(size, channels, 16, 16, generator=seeded(seed))
+    return batch_of(images, classes, transform=CropFlip(padding=1), seed=seed)
 
 
 def prepare(name, options, channels=3, classes=10):
@@ -72,7 +72,7 @@ def test_small_batches_any_channels_any_classes(name, options, size, channels, c
     method, model, optimizers = prepare(name, options, channels, classes)
     logs = step(method, model, optimizers, make_batch(size, channels, classes))
     assert all(value.isfinite() for value in logs.values())
-    probabilities = method.predict(model, torch.rand(5, channels, 16, 16), torch.Generator().manual_seed(0))
+    probabilities = method.predict(model, torch.rand(5, channels, 16, 16), seeded())
     assert probabilities.shape == (5, classes)
     assert torch.allclose(probabilities.sum(-1), torch.ones(5), atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.one_step import only_objective, random_batch, seeded, small_resnet
 from torch import nn
 from torch.nn import functional as F
 
@@ -11,7 +12,6 @@ from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.core.prediction import sample_logits
 from pdeplus.core.surgery import add_blocks_of
-from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of, with_samples
 from pdeplus.methods.en_resnet import EnResNet, Ensemble, redrawn
@@ -19,32 +19,12 @@ from pdeplus.methods.erm import ERM
 from pdeplus.methods.fixed_diffusion import FixedDiffusion
 from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.methods.rse import RSE
-from pdeplus.models.resnet18 import build
 
 MODELS = {"resnet18": {}, "preact_resnet18": {}, "plain_cnn": {}, "wide_resnet": {"depth": 10, "widen": 1}}
 
 
-def stream(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def make_batch(size=6, seed=0):
-    images = torch.rand(size, 3, 16, 16, generator=stream(1))
-    return Batch(images, torch.arange(size) % 5, CropFlip(padding=1), stream(seed))
-
-
-def small():
-    torch.manual_seed(0)
-    return build(classes=5, channels=3, width=4)
-
-
 def prepared(method, model=None):
-    return method.prepare(model if model is not None else small(), torch.zeros(2, 3, 16, 16)).eval()
-
-
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
+    return method.prepare(model if model is not None else small_resnet(), torch.zeros(2, 3, 16, 16)).eval()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,7 +35,7 @@ def test_rse_has_more_noise_before_the_first_convolution_than_before_all_others(
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_pre_hook(lambda m, args: inputs.append(args[0]))  # behind the noise's own hook
-    with torch.no_grad(), pp.diffusion(net, generator=stream()) as trace:
+    with torch.no_grad(), pp.diffusion(net, generator=seeded()) as trace:
         net(torch.rand(64, 3, 16, 16))
     assert len(inputs) == len(trace.means) == sum(isinstance(m, nn.Conv2d) for m in model.modules())
     sizes = [float((seen - mean).std()) for seen, mean in zip(inputs, trace.means, strict=True)]
@@ -79,28 +59,28 @@ def test_rse_on_a_linear_network_has_the_variance_of_the_formula(first):
     model, x = TwoConvolutions(), torch.rand(1, 2, 1, 1)
     net = RSE(first=first).prepare(model, x).eval()
     w1, w2 = (layer.weight.detach().flatten(1) for layer in (model.first, model.second))
-    logits = sample_logits(net, x, 20_000, generator=stream())
+    logits = sample_logits(net, x, 20_000, generator=seeded())
     variance = first**2 * (w2 @ w1).square().sum(1) + 0.01 * w2.square().sum(1)
     assert torch.allclose(logits.var(0)[0], variance, rtol=0.05)
     assert torch.allclose(logits.mean(0), model(x), atol=5 * float(variance.max() / 20_000) ** 0.5)
 
 
 def test_rse_trains_on_one_noisy_pass_and_averages_softmax_over_samples():
-    method, batch = RSE(label_smoothing=0.1), make_batch()
+    method, batch = RSE(label_smoothing=0.1), random_batch()
     net = prepared(method)
-    goal = only(method, net, batch)
-    generator = stream()
+    goal = only_objective(method, net, batch)
+    generator = seeded()
     view = batch.transform(batch.images, generator)
     with pp.diffusion(net, generator=generator):
         task = F.cross_entropy(net(view), batch.labels, label_smoothing=0.1)
     assert goal.loss.item() == pytest.approx(task.item(), rel=1e-5)
     x, variant = batch.images, RSE(samples=3)
-    generator, passes = stream(5), []
+    generator, passes = seeded(5), []
     with torch.no_grad():
         for _ in range(3):
             with pp.diffusion(net, generator=generator):
                 passes.append(net(x).softmax(-1))
-    assert torch.allclose(variant.predict(net, x, stream(5)), torch.stack(passes).mean(0), atol=1e-5)
+    assert torch.allclose(variant.predict(net, x, seeded(5)), torch.stack(passes).mean(0), atol=1e-5)
     assert torch.equal(RSE(samples=0).predict(net, x, None), net(x).softmax(-1))
 
 
@@ -118,7 +98,7 @@ def test_en_resnet_has_noise_after_every_block_in_proportion_to_its_features():
     outputs = []
     for name in names:
         net.get_submodule(name).register_forward_hook(lambda m, args, out: outputs.append(out))
-    with torch.no_grad(), pp.diffusion(net, generator=stream()) as trace:
+    with torch.no_grad(), pp.diffusion(net, generator=seeded()) as trace:
         net(torch.rand(40, 3, 16, 16))
     for noisy, h in zip(outputs, trace.means, strict=True):
         assert ((noisy - h).std() / h.std(correction=0)).item() == pytest.approx(0.1, rel=0.05)
@@ -126,7 +106,7 @@ def test_en_resnet_has_noise_after_every_block_in_proportion_to_its_features():
 
 def test_an_ensemble_averages_the_logits_of_members_that_differ():
     torch.manual_seed(0)
-    model = small()
+    model = small_resnet()
     net, x = prepared(EnResNet(members=3), model), torch.rand(4, 3, 16, 16)
     members = [member(x) for member in net.members]
     assert torch.allclose(net(x), torch.stack(members).mean(0))
@@ -175,25 +155,25 @@ def test_an_ensemble_of_none_is_refused(members):
 
 def test_adversarial_images_are_near_and_raise_the_loss():
     natural, adversarial = EnResNet(members=2), EnResNet(members=2, adversarial=True)
-    net, batch = prepared(natural).train(), make_batch(10)  # BatchNorm of the batch: an untrained net that reacts
+    net, batch = prepared(natural).train(), random_batch(10)  # BatchNorm of the batch: an untrained net that reacts
     view = batch.transform(batch.images, batch.generator)
-    attacked = adversarial.attacked(net, view, batch.labels, stream())
+    attacked = adversarial.attacked(net, view, batch.labels, seeded())
     assert not attacked.requires_grad
     assert all(p.grad is None for p in net.parameters())
     assert (attacked - view).abs().max() <= 0.031 + 1e-6
     assert (attacked - view).abs().mean() > 0.01
     assert attacked.min() >= 0
     assert attacked.max() <= 1
-    before, after = (only(method, net, make_batch(10)).loss.item() for method in (natural, adversarial))
+    before, after = (only_objective(method, net, random_batch(10)).loss.item() for method in (natural, adversarial))
     assert after > before + 0.1
     assert (natural.label, adversarial.label) == ("EnResNet natural", "EnResNet")
 
 
 def test_en_resnet_trains_all_members_by_one_loss_on_their_mean():
-    method, batch = EnResNet(members=2), make_batch()
+    method, batch = EnResNet(members=2), random_batch()
     net = prepared(method)
-    goal = only(method, net, batch)
-    generator = stream()
+    goal = only_objective(method, net, batch)
+    generator = seeded()
     view = batch.transform(batch.images, generator)
     with pp.diffusion(net, generator=generator):
         mean = (net.members[0](view) + net.members[1](view)) / 2
@@ -204,12 +184,12 @@ def test_en_resnet_trains_all_members_by_one_loss_on_their_mean():
 
 
 def test_fixed_diffusion_without_noise_and_mixture_is_erm_bit_for_bit():
-    net, plain = prepared(FixedDiffusion(scale=0.0)), small().eval()
-    found = only(FixedDiffusion(scale=0.0, mixture=False), net, make_batch()).loss
-    assert torch.equal(found, only(ERM(), plain, make_batch()).loss)
-    batch = make_batch()
-    mixture = only(FixedDiffusion(scale=0.0), net, batch).loss
-    generator = stream()
+    net, plain = prepared(FixedDiffusion(scale=0.0)), small_resnet().eval()
+    found = only_objective(FixedDiffusion(scale=0.0, mixture=False), net, random_batch()).loss
+    assert torch.equal(found, only_objective(ERM(), plain, random_batch()).loss)
+    batch = random_batch()
+    mixture = only_objective(FixedDiffusion(scale=0.0), net, batch).loss
+    generator = seeded()
     original = batch.transform(batch.images, generator)
     both = torch.cat([original, AugMix()(original, generator)])
     assert mixture.item() == pytest.approx(F.cross_entropy(plain(both), batch.labels.repeat(2)).item(), rel=1e-5)
@@ -218,7 +198,7 @@ def test_fixed_diffusion_without_noise_and_mixture_is_erm_bit_for_bit():
 @pytest.mark.parametrize(("placement", "places"), [("stage", 4), ("block", 8), (("layer1", "layer3.0"), 2)])
 def test_fixed_diffusion_has_one_scale_at_every_place(placement, places):
     net = prepared(FixedDiffusion(scale=2.5, placement=placement))
-    with torch.no_grad(), pp.diffusion(net, generator=stream()) as trace:
+    with torch.no_grad(), pp.diffusion(net, generator=seeded()) as trace:
         net(torch.rand(2, 3, 16, 16))
     assert len(trace.scales) == places
     assert all(torch.equal(scale, torch.full_like(scale, 2.5)) for scale in trace.scales)
@@ -227,8 +207,8 @@ def test_fixed_diffusion_has_one_scale_at_every_place(placement, places):
 def test_fixed_diffusion_averages_samples_and_evaluation_may_replace_their_number():
     net, x = prepared(FixedDiffusion(scale=0.5)), torch.rand(3, 3, 16, 16)
     method = with_samples(FixedDiffusion(), "fixed_diffusion", 4, "logits")
-    logits = sample_logits(net, x, 4, generator=stream())
-    assert torch.allclose(method.predict(net, x, stream()), logits.mean(0).softmax(-1), atol=1e-6)
+    logits = sample_logits(net, x, 4, generator=seeded())
+    assert torch.allclose(method.predict(net, x, seeded()), logits.mean(0).softmax(-1), atol=1e-6)
     assert torch.equal(with_samples(method, "", 0, None).predict(net, x, None), net(x).softmax(-1))
     assert FixedDiffusion(mixture=False).label == "FixDiff σ=0.1 w/o aug"
     assert (PDEPlus().label, PDEPlus(mixture=False).label) == ("PDE+", "PDE+ w/o aug")
@@ -239,7 +219,7 @@ def test_fixed_diffusion_averages_samples_and_evaluation_may_replace_their_numbe
 def test_mixed_precision_gives_finite_losses_in_full(method):
     net = prepared(method).train()
     with torch.autocast("cpu", torch.bfloat16):
-        goal = only(method, net, make_batch())
+        goal = only_objective(method, net, random_batch())
     assert goal.loss.dtype == torch.float32
     assert goal.loss.isfinite()
 

@@ -4,14 +4,12 @@ from collections import Counter
 
 import pytest
 import torch
+from support.one_step import Scaled, Watched, only_objective, random_batch, seeded, small_resnet
 from torch import nn
 from torch.nn import functional as F
 
 from pdeplus._lib import registry
-from pdeplus.augment.base import Augmentor
-from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.identity import Identity
-from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
 from pdeplus.functional import jensen_shannon
 from pdeplus.methods._mixing import (
@@ -19,38 +17,17 @@ from pdeplus.methods._mixing import (
     beta_2_5,
     draw_mix,
     mixed,
-    mixed_accuracy,
-    mixed_cross_entropy,
     mixing_places,
     noisy,
+    over_mixed_labels,
 )
-from pdeplus.methods.base import overlaps_of
+from pdeplus.methods.base import accuracy, overlaps_of
 from pdeplus.methods.nfm import NFM
 from pdeplus.methods.noisymix import NoisyMix
-from pdeplus.models.resnet18 import build
 
 PLACES = ["", "layer1", "layer2", "layer3"]
 SECOND_MOMENT = 2 * 3 / (7 * 8)
 """E[B²] of Beta(2, 5)."""
-
-
-def stream(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def make_batch(size=6, seed=0, transform=None):
-    images = torch.rand(size, 3, 16, 16, generator=stream(1))
-    return Batch(images, torch.arange(size) % 5, transform or Identity(), stream(seed))
-
-
-def small():
-    torch.manual_seed(0)
-    return build(classes=5, channels=3, width=4).eval()
-
-
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
 
 
 def force(monkeypatch, method, mix):
@@ -58,35 +35,8 @@ def force(monkeypatch, method, mix):
     monkeypatch.setattr(f"{type(method).__module__}.draw_mix", lambda *args: mix)
 
 
-class Scaled(Augmentor):
-    """Each call scales the images by the next of its factors."""
-
-    overlaps = ()
-
-    def __init__(self, *factors):
-        self.factors = iter(factors)
-
-    def __call__(self, x, generator=None):
-        return next(self.factors) * x
-
-
-class Linear(nn.Module):
-    """One linear layer behind a named stage that is the identity; keeps what the layer was given."""
-
-    stages = ("stage",)
-
-    def __init__(self):
-        super().__init__()
-        self.stage, self.linear, self.seen = nn.Identity(), nn.Linear(3 * 16 * 16, 5), []
-
-    def forward(self, x):
-        h = self.stage(x)
-        self.seen.append(h)
-        return self.linear(h.flatten(1))
-
-
 def test_the_noises_strength_has_the_moments_of_beta_2_5():
-    b = beta_2_5(200_000, torch.zeros(()), stream())
+    b = beta_2_5(200_000, torch.zeros(()), seeded())
     moments = [(b**k).mean().item() for k in (1, 2, 3)]
     assert moments == pytest.approx([2 / 7, SECOND_MOMENT, 2 * 3 * 4 / (7 * 8 * 9)], rel=0.01)
     assert b.min() > 0
@@ -98,7 +48,7 @@ def test_the_noises_strength_has_the_moments_of_beta_2_5():
 )
 def test_the_noise_has_mean_zero_and_the_variance_of_the_formula(additive, multiplicative, sparsity):
     """Var = (1 - sparsity) · E[B²] · (m² h² / 3 + a²), since a uniform number on (-1, 1) has variance 1/3."""
-    h, generator = torch.tensor([[1.0], [-2.0], [0.0]]).expand(3, 40), stream()
+    h, generator = torch.tensor([[1.0], [-2.0], [0.0]]).expand(3, 40), seeded()
     levels = {"additive": additive, "multiplicative": multiplicative, "sparsity": sparsity}
     noise = torch.stack([noisy(h, **levels, generator=generator) - h for _ in range(6000)])
     expected = (1 - sparsity) * SECOND_MOMENT * (multiplicative**2 * torch.tensor([1.0, 4.0, 0.0]) / 3 + additive**2)
@@ -109,9 +59,9 @@ def test_the_noise_has_mean_zero_and_the_variance_of_the_formula(additive, multi
 def test_the_strength_is_drawn_once_per_batch():
     h = torch.ones(64, 8, 8, 8)
     spread = torch.tensor(
-        [float((noisy(h, additive=1.0, multiplicative=0.0, generator=stream(i)) - h).std()) for i in range(300)]
+        [float((noisy(h, additive=1.0, multiplicative=0.0, generator=seeded(i)) - h).std()) for i in range(300)]
     )
-    strength = beta_2_5(4000, h, stream(9))
+    strength = beta_2_5(4000, h, seeded(9))
     assert spread.mean().item() == pytest.approx(2 / 7, rel=0.07)  # were it drawn for each element, always 0.327
     assert spread.std().item() == pytest.approx(strength.std().item(), rel=0.15)
 
@@ -119,11 +69,11 @@ def test_the_strength_is_drawn_once_per_batch():
 def test_sparsity_is_the_share_of_elements_left_alone():
     h = torch.ones(50, 8, 8, 8)
     for additive, multiplicative in ((0.5, 0.0), (0.0, 0.5)):
-        out = noisy(h, additive=additive, multiplicative=multiplicative, sparsity=0.65, generator=stream())
+        out = noisy(h, additive=additive, multiplicative=multiplicative, sparsity=0.65, generator=seeded())
         assert (out == h).float().mean().item() == pytest.approx(0.65, abs=0.01)
-    both = noisy(h, additive=0.5, multiplicative=0.5, sparsity=0.65, generator=stream())
+    both = noisy(h, additive=0.5, multiplicative=0.5, sparsity=0.65, generator=seeded())
     assert (both == h).float().mean().item() == pytest.approx(0.65**2, abs=0.01)  # two independent draws
-    assert torch.equal(noisy(h, additive=0.5, multiplicative=0.5, sparsity=1.0, generator=stream()), h)
+    assert torch.equal(noisy(h, additive=0.5, multiplicative=0.5, sparsity=1.0, generator=seeded()), h)
 
 
 def test_mixing_by_hand_within_each_view():
@@ -141,19 +91,20 @@ def test_the_loss_is_weighted_by_lambda():
     mix = Mix("", torch.tensor([1, 0]), torch.tensor(0.75))
     own = -(torch.tensor(0.5).log() + torch.tensor(0.8).log()) / 2  # labels 0 and 1
     other = -(torch.tensor(0.25).log() + torch.tensor(0.1).log()) / 2  # labels 1 and 0
-    found = mixed_cross_entropy(logits, torch.tensor([0, 1]), mix)
+    found = over_mixed_labels(lambda y: F.cross_entropy(logits, y), torch.tensor([0, 1]), mix)
     assert found.item() == pytest.approx((0.75 * own + 0.25 * other).item())
 
 
 def test_the_accuracy_is_weighted_by_lambda():
     logits, labels = torch.eye(3)[[1, 2, 2, 2]], torch.tensor([0, 1, 2, 0])
     mix = Mix("", torch.tensor([1, 2, 3, 0]), torch.tensor(0.75))
-    found = mixed_accuracy(logits, labels, mix)  # one image's own label is told, and two partners', 1 and 2
+    # one image's own label is told, and two partners', 1 and 2
+    found = over_mixed_labels(lambda y: accuracy(logits, y), labels, mix)
     assert found.item() == pytest.approx(0.75 * 1 / 4 + 0.25 * 2 / 4)
 
 
 def test_the_place_is_drawn_uniformly_and_lambda_and_the_permutation_too():
-    labels, generator = torch.arange(3), stream()
+    labels, generator = torch.arange(3), seeded()
     draws = [draw_mix(PLACES, labels, 1.0, generator) for _ in range(4000)]
     counts = Counter(draw.place for draw in draws)
     assert set(counts) == set(PLACES)
@@ -165,7 +116,7 @@ def test_the_place_is_drawn_uniformly_and_lambda_and_the_permutation_too():
 
 
 def test_places_are_the_input_and_the_first_three_stages_or_what_is_named():
-    assert mixing_places(small(), "stage") == PLACES
+    assert mixing_places(small_resnet().eval(), "stage") == PLACES
     wide = registry.build("models", "wide_resnet", {"width": 2, "depth": 10, "widen": 1}, classes=5, channels=3)
     assert mixing_places(wide, "stage") == ["", "layer1", "layer2", "layer3"]
     assert mixing_places(nn.Linear(1, 1), ("a",)) == ["", "a"]
@@ -176,10 +127,11 @@ def test_places_are_the_input_and_the_first_three_stages_or_what_is_named():
 
 @pytest.mark.parametrize("place", ["", "stage"])
 def test_nfm_by_hand_with_forced_draws(monkeypatch, place):
-    method, net, batch = NFM(additive=0.0, multiplicative=0.0, label_smoothing=0.1), Linear(), make_batch(3)
+    method = NFM(additive=0.0, multiplicative=0.0, label_smoothing=0.1)
+    net, batch = Watched(), random_batch(3, 8, transform=Identity())
     mix = Mix(place, torch.tensor([2, 0, 1]), torch.tensor(0.6))
     force(monkeypatch, method, mix)
-    goal = only(method, net, batch)
+    goal = only_objective(method, net, batch)
     x, y = batch.images, batch.labels
     both = 0.6 * x + 0.4 * x[[2, 0, 1]]
     assert torch.allclose(net.seen[0], both)
@@ -188,28 +140,28 @@ def test_nfm_by_hand_with_forced_draws(monkeypatch, place):
 
 
 def test_nfm_adds_its_noise_after_mixing_from_the_batchs_generator(monkeypatch):
-    method, net, batch = NFM(), Linear(), make_batch(4)
+    method, net, batch = NFM(), Watched(), random_batch(4, 8, transform=Identity())
     mix = Mix("stage", torch.tensor([1, 0, 3, 2]), torch.tensor(0.3))
     force(monkeypatch, method, mix)
-    only(method, net, batch)
-    expected = noisy(mixed(batch.images, mix), additive=0.4, multiplicative=0.2, generator=stream())
+    only_objective(method, net, batch)
+    expected = noisy(mixed(batch.images, mix), additive=0.4, multiplicative=0.2, generator=seeded())
     assert torch.equal(net.seen[0], expected)
     assert not net.stage._forward_hooks
 
 
 def test_nfm_is_plain_at_test_and_leaves_no_hook():
-    method, net = NFM(), small()
+    method, net = NFM(), small_resnet().eval()
     x = torch.rand(4, 3, 16, 16)
     before = net(x)
     for seed in range(8):
-        only(method, net, make_batch(seed=seed))
+        only_objective(method, net, random_batch(seed=seed, transform=Identity()))
     assert torch.equal(method.predict(net, x, None), before.softmax(-1))
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
 
 
 def test_noisymix_makes_the_second_and_third_view_two_and_three_times_as_noisy():
     method, mix = NoisyMix(alpha=1.0), Mix("", torch.tensor([1, 0]), torch.tensor(0.5))
-    h, generator = torch.ones(6, 40), stream()
+    h, generator = torch.ones(6, 40), seeded()
     noise = torch.stack([method.changed(h, mix, generator) - h for _ in range(3000)])
     variance = noise.view(3000, 3, -1).square().mean((0, 2))
     once = 0.35 * SECOND_MOMENT * 0.5**2 * (1 / 3 + 1)
@@ -218,11 +170,11 @@ def test_noisymix_makes_the_second_and_third_view_two_and_three_times_as_noisy()
 
 def test_noisymix_loss_by_hand(monkeypatch):
     method = NoisyMix(additive=0.0, multiplicative=0.0, augmentor=Scaled(0.5, 0.1), jsd=12.0)
-    net, batch = Linear(), make_batch(4, transform=CropFlip(padding=1))
+    net, batch = Watched(), random_batch(4, 8)
     mix = Mix("stage", torch.tensor([1, 2, 3, 0]), torch.tensor(0.8))
     force(monkeypatch, method, mix)
-    goal = only(method, net, batch)
-    clean = batch.transform(batch.images, stream())
+    goal = only_objective(method, net, batch)
+    clean = batch.transform(batch.images, seeded())
     both = 0.8 * clean + 0.2 * clean[[1, 2, 3, 0]]
     assert torch.allclose(net.seen[0], torch.cat([both, 0.5 * both, 0.1 * both]))  # one λ, one permutation
     logits = torch.stack([net(factor * both) for factor in (1, 0.5, 0.1)])
@@ -238,9 +190,9 @@ def test_noisymix_loss_by_hand(monkeypatch):
 @pytest.mark.parametrize("place", PLACES)
 def test_mixed_precision_and_every_place(monkeypatch, method, place):
     force(monkeypatch, method, Mix(place, torch.tensor([1, 0]), torch.tensor(0.3)))
-    net = small().train()
+    net = small_resnet().train()
     with torch.autocast("cpu", torch.bfloat16):
-        goal = only(method, net, make_batch(2))
+        goal = only_objective(method, net, random_batch(2, transform=Identity()))
     assert goal.loss.dtype == torch.float32
     goal.loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.one_step import seeded
 from support.pictures import pictures
 
 import pdeplus as pp
@@ -33,10 +34,6 @@ from pdeplus.methods.pde_plus import PDEPlus
 
 FOUR = ("brightness", "contrast", "defocus_blur", "gaussian_blur", "saturate")
 """What colour, contrast, brightness and sharpness coincide with."""
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("name", registry.names("augment"))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 import pdeplus as pp
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.base import Augmentor
+from pdeplus.core import add_block
 from pdeplus.core.add_block import ADDBlock
 from pdeplus.core.context import Trace
 from pdeplus.core.surgery import add_blocks_of
@@ -36,7 +36,7 @@ def test_schedules_compute_the_same_losses_from_the_same_state(monkeypatch):
     """With the noise taken out the three agree exactly; with it, on average over draws."""
     net = make_network(PDEPlus(initial_scale=0.2))
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["pdeplus.core.surgery"], "diffuse", lambda h, scale, generator, prior: h)
+        patch.setattr(add_block, "diffuse", lambda h, scale, generator, prior: h)
         still = [objectives(PDEPlus(schedule=s, augmentor=Darker()), net) for s in SCHEDULES]
     for other in still[1:]:
         assert other["coverage"] == pytest.approx(still[0]["coverage"], rel=1e-5)

@@ -3,21 +3,16 @@
 import pytest
 import torch
 from conftest import STAGES
+from support.one_step import batch_of
 from torch.nn import functional as F
 
 import pdeplus as pp
 from pdeplus.augment.brightness import Brightness
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.invert import Invert
-from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
 from pdeplus.functional import coverage_nll, jensen_shannon
 from pdeplus.methods.pde_plus_combined import PDEPlusCombined
-
-
-def batch_of(x, seed=0):
-    labels = torch.arange(len(x)) % 10
-    return Batch(x, labels, lambda images, generator: images, torch.Generator().manual_seed(seed))
 
 
 def prepared(net, x, **options):
@@ -29,7 +24,7 @@ def prepared(net, x, **options):
 def test_the_loss_by_hand(net, x):
     """Views that need no chance, so that the diffused pass alone draws from the stream."""
     method, model = prepared(net, x, augmentor=Identity(), second=Invert(), jsd=5.0)
-    (goal,) = method.objectives(model, batch_of(x))
+    (goal,) = method.objectives(model, batch_of(x, 10))
     parts = {name: float(part.detach()) for name, part in goal.parts.items()}
     views, labels = [x, x, 1 - x], torch.arange(len(x)) % 10
     with pp.diffusion(model, generator=torch.Generator().manual_seed(0)):
@@ -56,7 +51,7 @@ def test_perturbed_guidance_is_harder_to_cover_and_leaves_the_task_alone(net, x)
     losses = []
     for epsilon in (0.0, 0.5):
         method, model = prepared(net, x, augmentor=Identity(), second=Identity(), epsilon=epsilon, jsd=0)
-        (goal,) = method.objectives(model, batch_of(x))
+        (goal,) = method.objectives(model, batch_of(x, 10))
         assert not any(module._forward_pre_hooks for module in model.modules())
         losses.append({name: float(part.detach()) for name, part in goal.parts.items()})
     assert losses[1]["task"] == losses[0]["task"]
@@ -69,7 +64,7 @@ def test_without_noise_equal_views_agree(net, x):
         for block in model.add_blocks:
             block.floor = 0.0
             block.body[-1].bias.fill_(-50.0)  # σ = softplus(-50)
-    (goal,) = method.objectives(model, batch_of(x))
+    (goal,) = method.objectives(model, batch_of(x, 10))
     assert float(goal.parts["consistency"].detach()) == pytest.approx(0, abs=1e-6)
 
 

@@ -1,13 +1,12 @@
 """PDE+'s options beyond the paper's: twins of the diffused pass, agreement of the views, the weight of coverage."""
 
-import sys
-
 import pytest
 import torch
 from support.pde_plus import Darker, make_batch, make_network
 from torch.nn import functional as F
 
 import pdeplus as pp
+from pdeplus.core import add_block
 from pdeplus.errors import UserError
 from pdeplus.functional import coverage_nll, jensen_shannon
 from pdeplus.methods.pde_plus import PDEPlus
@@ -15,7 +14,7 @@ from pdeplus.methods.pde_plus import PDEPlus
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    monkeypatch.setattr(sys.modules["pdeplus.core.surgery"], "diffuse", lambda h, scale, generator, prior: h)
+    monkeypatch.setattr(add_block, "diffuse", lambda h, scale, generator, prior: h)
 
 
 def one_objective(method, net):

@@ -4,17 +4,16 @@ import copy
 
 import pytest
 import torch
+from support.one_step import Scaled, batch_of, linear_batch, only_objective, small_resnet
 from torch import nn
 from torch.nn import functional as F
 
 from pdeplus._lib import registry
 from pdeplus.attacks.features import adding
 from pdeplus.augment.augmix import AugMix
-from pdeplus.augment.base import Augmentor
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.prime import Prime
 from pdeplus.core.network import INPUT
-from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.erm import ERM
@@ -37,38 +36,6 @@ class TwoLayers(nn.Module):
 
     def forward(self, x):
         return self.layer1(self.conv1(x))
-
-
-class Scaled(Augmentor):
-    """Each call scales the images by the next of its factors."""
-
-    overlaps = ()
-
-    def __init__(self, *factors):
-        self.factors = iter(factors)
-
-    def __call__(self, x, generator=None):
-        return next(self.factors) * x
-
-
-def make_batch(images, classes):
-    return Batch(images, torch.arange(len(images)) % classes, Identity(), torch.Generator().manual_seed(0))
-
-
-def linear_batch():
-    """Images with values in the middle and on both borders of [0, 1]."""
-    images = torch.tensor([[0.5, 0.3, 0.7, 0.4], [0.0, 1.0, 0.5, 0.6], [1.0, 0.0, 0.0, 1.0]])
-    return make_batch(images.view(3, 1, 2, 2), 3)
-
-
-def small_network(width=4):
-    torch.manual_seed(0)
-    return build(classes=5, channels=3, width=width)
-
-
-def only(method, net, batch):
-    (goal,) = method.objectives(net, batch)
-    return goal
 
 
 def lengths(delta):
@@ -110,7 +77,7 @@ def test_perturbations_and_loss_by_hand():
     found = RLAT(epsilon=0.5).perturbations(net, batch.images, batch.labels)
     for delta, expected in zip(found.values(), deltas, strict=True):
         assert torch.allclose(delta.flatten(1), expected, atol=1e-6)
-    goal = only(RLAT(epsilon=0.5, label_smoothing=0.1), net, batch)
+    goal = only_objective(RLAT(epsilon=0.5, label_smoothing=0.1), net, batch)
     expected = F.cross_entropy(logits, batch.labels, label_smoothing=0.1)
     assert goal.loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert set(goal.parts) == {"task"}
@@ -119,7 +86,7 @@ def test_perturbations_and_loss_by_hand():
 def test_consistency_by_hand():
     """Three views, each attacked towards its own loss; cross-entropy on the clean one."""
     net, batch = TwoLayers(), linear_batch()
-    goal = only(RLAT(epsilon=0.5, augmentor=Scaled(0.5, 0.1), jsd=12.0), net, batch)
+    goal = only_objective(RLAT(epsilon=0.5, augmentor=Scaled(0.5, 0.1), jsd=12.0), net, batch)
     logits = [by_hand(net, factor * batch.images, batch.labels, 0.5)[1] for factor in (1, 0.5, 0.1)]
     p = torch.stack(logits).softmax(-1)
     consistency = (p * (p.log() - p.mean(0).log())).sum(-1).mean().item()
@@ -132,7 +99,7 @@ def test_consistency_by_hand():
 
 def test_without_consistency_the_augmented_view_is_attacked():
     net, batch = TwoLayers(), linear_batch()
-    goal = only(RLAT(epsilon=0.5, augmentor=Scaled(0.5)), net, batch)
+    goal = only_objective(RLAT(epsilon=0.5, augmentor=Scaled(0.5)), net, batch)
     logits = by_hand(net, 0.5 * batch.images, batch.labels, 0.5)[1]
     assert goal.loss.item() == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-5)
 
@@ -145,14 +112,14 @@ def test_a_zero_gradient_gives_no_perturbation():
     assert not deltas[INPUT].any()
     assert not deltas["conv1"].any()
     assert lengths(deltas["layer1"]).tolist() == pytest.approx([0.08 * 3 / 4 / 3] * 3)
-    assert only(RLAT(), net, batch).loss.isfinite()
+    assert only_objective(RLAT(), net, batch).loss.isfinite()
 
 
 def test_the_loss_is_higher_than_without_at_every_place(x):
-    net, batch = small_network().eval(), make_batch(x, 5)
-    clean = only(ERM(), net, batch).loss.item()
-    assert only(RLAT(epsilon=0.01, placement=("layer4",)), net, batch).loss.item() > clean
-    assert only(RLAT(epsilon=0.01), net, batch).loss.item() > clean
+    net, batch = small_resnet().eval(), batch_of(x)
+    clean = only_objective(ERM(), net, batch).loss.item()
+    assert only_objective(RLAT(epsilon=0.01, placement=("layer4",)), net, batch).loss.item() > clean
+    assert only_objective(RLAT(epsilon=0.01), net, batch).loss.item() > clean
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("train", 2), ("eval", 1)])
@@ -160,8 +127,8 @@ def test_without_epsilon_it_is_erm(mode, passes, x):
     """Loss and gradients bit for bit; BatchNorm's statistics too, unless the attack's pass counts in them."""
     results = []
     for method in (ERM(), RLAT(epsilon=0.0, attack_mode=mode)):
-        net = small_network().train()
-        goal = only(method, net, make_batch(x, 5))
+        net = small_resnet().train()
+        goal = only_objective(method, net, batch_of(x))
         results.append((net, goal.loss, torch.autograd.grad(goal.loss, list(net.parameters()))))
     (plain, loss, gradients), (net, same_loss, same_gradients) = results
     assert torch.equal(loss, same_loss)
@@ -173,12 +140,12 @@ def test_without_epsilon_it_is_erm(mode, passes, x):
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_attack_leaves_no_gradient_no_mode_and_no_hook(mode, x):
-    net = small_network().train()
+    net = small_resnet().train()
     net.layer2.eval()
     before = [module.training for module in net.modules()]
     for p in net.parameters():
         p.grad = torch.full_like(p, 7.0)
-    goal = only(RLAT(attack_mode=mode), net, make_batch(x, 5))
+    goal = only_objective(RLAT(attack_mode=mode), net, batch_of(x))
     assert all(p.requires_grad and (p.grad == 7).all() for p in net.parameters())
     assert [module.training for module in net.modules()] == before
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
@@ -188,7 +155,7 @@ def test_the_attack_leaves_no_gradient_no_mode_and_no_hook(mode, x):
 @pytest.mark.parametrize("failing", [1, 2])
 def test_hooks_and_modes_come_back_after_an_exception(failing, x):
     """In the attack's pass and in the training pass."""
-    net, calls = small_network().train(), []
+    net, calls = small_resnet().train(), []
 
     def fail(module, args, output):
         calls.append(1)
@@ -197,7 +164,7 @@ def test_hooks_and_modes_come_back_after_an_exception(failing, x):
 
     handle = net.layer3.register_forward_hook(fail)
     with pytest.raises(RuntimeError, match="no memory"):
-        only(RLAT(attack_mode="eval"), net, make_batch(x, 5))
+        only_objective(RLAT(attack_mode="eval"), net, batch_of(x))
     handle.remove()
     assert all(module.training for module in net.modules())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
@@ -208,18 +175,18 @@ def test_hooks_and_modes_come_back_after_an_exception(failing, x):
 def test_every_network_is_attacked_at_input_stem_and_stages(name, channels):
     options = SMALL.get(name, {"width": 4})
     net = registry.build("models", name, options, classes=5, channels=channels)
-    batch = make_batch(torch.rand(2, channels, 16, 16), 5)
+    batch = batch_of(torch.rand(2, channels, 16, 16))
     net = RLAT().prepare(net, batch.images).train()
     stem = [] if name == "plain_cnn" else ["conv1"]  # its first stage begins at the image
     deltas = RLAT().perturbations(net, batch.images, batch.labels)
     assert list(deltas) == [INPUT, *stem, *net.stages]
     assert all((lengths(delta) > 0).all() for delta in deltas.values())
-    assert only(RLAT(augmentor=AugMix(), jsd=12.0), net, batch).loss.isfinite()
+    assert only_objective(RLAT(augmentor=AugMix(), jsd=12.0), net, batch).loss.isfinite()
 
 
 def test_a_network_of_ones_own_needs_names():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.LazyLinear(5))
-    batch = make_batch(torch.rand(4, 3, 8, 8), 5)
+    batch = batch_of(torch.rand(4, 3, 8, 8))
     net(batch.images)
     with pytest.raises(UserError, match=r"names no stages; .*method\.placement="):
         RLAT().prepare(net, batch.images)
@@ -233,7 +200,7 @@ def test_a_network_of_ones_own_needs_names():
 
 def test_mixed_precision_and_other_layouts(x):
     """Directions are in full precision; the network's memory layout is kept."""
-    net, batch = small_network(width=8).train(), make_batch(x, 5)
+    net, batch = small_resnet(width=8).train(), batch_of(x)
     expected = RLAT().perturbations(copy.deepcopy(net), x, batch.labels)
     last = copy.deepcopy(net).to(memory_format=torch.channels_last)
     for place, delta in RLAT().perturbations(last, x.to(memory_format=torch.channels_last), batch.labels).items():
@@ -242,7 +209,7 @@ def test_mixed_precision_and_other_layouts(x):
         assert adding(delta, place)(h).is_contiguous(memory_format=torch.channels_last)
     with torch.autocast("cpu", torch.bfloat16):
         deltas = RLAT().perturbations(net, x, batch.labels)
-        goal = only(RLAT(augmentor=AugMix(), jsd=12.0), net, batch)
+        goal = only_objective(RLAT(augmentor=AugMix(), jsd=12.0), net, batch)
     assert all(delta.dtype == torch.float32 for delta in deltas.values())
     for place, delta in deltas.items():
         assert torch.allclose(lengths(delta), lengths(expected[place]), rtol=1e-4)

@@ -1,19 +1,17 @@
-"""What Mixup, Noisy Feature Mixup and NoisyMix share: mixing and noise at one place of a network, and its losses."""
+"""What Mixup, NFM and NoisyMix share: mixing and noise at one place of a network, and the loss of a mixture."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..augment.base import beta, integers
 from ..core.network import INPUT
 from ..errors import UserError
 from ..functional import unit_noise
 from ..models.base import stage_names
-from .base import accuracy
 
 STAGES = 3
 """The features of so many first stages are mixed; the last stage's of a network with four are not."""
@@ -35,8 +33,8 @@ def mixing_places(model: nn.Module, placement: Literal["stage"] | Sequence[str])
 
 
 def draw_mix(places: Sequence[str], labels: Tensor, alpha: float, generator: torch.Generator) -> Mix:
-    """A place, each as likely; a permutation; λ ~ Beta(alpha, alpha)."""
-    place = places[int(integers(1, 0, len(places), labels, generator))]
+    """One of the places, each as likely; a permutation; λ ~ Beta(alpha, alpha)."""
+    place = places[int(integers(1, 0, len(places), labels, generator))] if len(places) > 1 else places[0]
     partners = torch.randperm(len(labels), generator=generator, device=labels.device)
     return Mix(place, partners, beta(1, alpha, labels, generator).squeeze(0))
 
@@ -78,17 +76,11 @@ def beta_2_5(n: int, like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(n, 6, generator=generator, device=like.device).sort(-1).values[:, 1]
 
 
-def mixed_cross_entropy(logits: Tensor, labels: Tensor, mix: Mix, label_smoothing: float = 0.0) -> Tensor:
-    """λ · CE(labels) + (1 - λ) · CE(labels[partners])."""
-    own = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
-    other = F.cross_entropy(logits, labels[mix.partners], label_smoothing=label_smoothing)
-    return mix.share * own + (1 - mix.share) * other
-
-
-def mixed_accuracy(logits: Tensor, labels: Tensor, mix: Mix) -> Tensor:
-    """λ · accuracy(labels) + (1 - λ) · accuracy(labels[partners])."""
-    own, other = accuracy(logits, labels), accuracy(logits, labels[mix.partners])
-    return mix.share * own + (1 - mix.share) * other
+def over_mixed_labels(measure: Callable[[Tensor], Tensor], labels: Tensor, mix: Mix | None) -> Tensor:
+    """λ · measure(labels) + (1 - λ) · measure(labels[partners]), or measure(labels) where nothing is mixed."""
+    if mix is None:
+        return measure(labels)
+    return mix.share * measure(labels) + (1 - mix.share) * measure(labels[mix.partners])
 
 
 def check_alpha(alpha: float) -> None:

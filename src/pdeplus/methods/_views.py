@@ -12,12 +12,13 @@ from ..core.network import logits_of
 from ..data.base import Batch
 from ..errors import UserError
 from ..functional import jensen_shannon
+from ._mixing import Mix, over_mixed_labels
 from .base import Objective, accuracy
 
 
-def check_views(jsd: float, augmentor: Augmentor) -> None:
+def check_views(jsd: float, *augmentors: Augmentor) -> None:
     """Refuse consistency between views that cannot differ."""
-    if jsd and isinstance(augmentor, Identity):
+    if jsd and all(isinstance(augmentor, Identity) for augmentor in augmentors):
         raise UserError(f"method.jsd={jsd:g}: consistency needs views that differ: set method.augmentor=augmix")
 
 
@@ -46,20 +47,26 @@ def partly_augmented_view(batch: Batch, augmentor: Augmentor, share: float) -> T
         return view.index_copy(0, chosen, augmentor(view[chosen], batch.generator))
 
 
-def clean_and_augmented(batch: Batch, augmentor: Augmentor, count: int) -> list[Tensor]:
-    """A clean view and `count` augmentations of it: all share one crop and flip, in full precision."""
+def clean_and_augmented(batch: Batch, augmentors: Sequence[Augmentor]) -> list[Tensor]:
+    """A clean view and its augmentation by each: all share one crop and flip, in full precision."""
     with torch.autocast(batch.images.device.type, enabled=False):
         clean = batch.view()
-        return [clean, *(augmentor(clean, batch.generator) for _ in range(count))]
+        return [clean, *(augment(clean, batch.generator) for augment in augmentors)]
 
 
 def training_views(batch: Batch, augmentor: Augmentor, jsd: float) -> list[Tensor]:
     """What AugMix and PRIME train on: one augmented view, or for their consistency a clean one and two augmented."""
-    return clean_and_augmented(batch, augmentor, 2) if jsd else [augmented_view(batch, augmentor)]
+    return clean_and_augmented(batch, [augmentor] * 2) if jsd else [augmented_view(batch, augmentor)]
 
 
 def objective_on(
-    model: nn.Module, views: Sequence[Tensor], labels: Tensor, *, label_smoothing: float = 0.0, jsd: float = 0.0
+    model: nn.Module,
+    views: Sequence[Tensor],
+    labels: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    jsd: float = 0.0,
+    mix: Mix | None = None,
 ) -> Objective:
     """Cross-entropy on the first view, and jsd times the Jensen-Shannon divergence of all: CE(v_1) + jsd · JS(v).
 
@@ -71,11 +78,14 @@ def objective_on(
         labels: B.
         label_smoothing: of the cross-entropy.
         jsd: weight of the consistency, 0 or more.
+        mix: how the images, or their features, were mixed; the labels are then mixed alike.
     """
     logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(labels), -1)
-    task = F.cross_entropy(logits[0], labels, label_smoothing=label_smoothing)
+    first = logits[0]
+    task = over_mixed_labels(lambda y: F.cross_entropy(first, y, label_smoothing=label_smoothing), labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())
         loss = task + jsd * parts["consistency"]
-    return Objective(loss, parts=parts, metrics={"accuracy": accuracy(logits[0], labels)})
+    right = over_mixed_labels(lambda y: accuracy(first, y), labels, mix)
+    return Objective(loss, parts=parts, metrics={"accuracy": right})

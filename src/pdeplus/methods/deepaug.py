@@ -62,7 +62,7 @@ class DeepAug(Method):
 
     def augmentor(self, channels: int) -> DeepAugment:
         """What is done to the share of the images."""
-        return DeepAugment(weights=self.weights or made_network_file(channels), group=self.group)
+        return DeepAugment(weights=self.weights or untrained_network_file(channels), group=self.group)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         self.augmentor(example.shape[1])(example)  # a wrong file is answered now, and the first step takes no longer
@@ -80,21 +80,21 @@ COARSENESS = (2, 5, 12, 24)
 
 
 @cache
-def made_network_file(channels: int) -> str:
-    """A file with the weights of `made_network`, kept as long as the process runs."""
+def untrained_network_file(channels: int) -> str:
+    """A file with the weights of `untrained_network`, kept as long as the process runs."""
     folder = Path(tempfile.mkdtemp(prefix="pdeplus-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    save(made_network(channels), folder / "made.safetensors")
+    save(untrained_network(channels), folder / "made.safetensors")
     return str(folder / "made.safetensors")
 
 
-def made_network(channels: int) -> Weights:
+def untrained_network(channels: int) -> Weights:
     """Weights that reconstruct pictures of any kind within about a hundredth; the same on every call.
 
     The layers but the last are random; the last is the least-squares fit that gives made pictures back.
     """
     generator = generator_for(0, "made network")
-    weights, pictures = initial_weights(channels, WIDTH, BLOCKS, generator), made_pictures(channels, generator)
+    weights, pictures = initial_weights(channels, WIDTH, BLOCKS, generator), random_pictures(channels, generator)
     columns = WIDTH * TAPS
     unfold = {"decode.weight": torch.eye(columns).view(columns, WIDTH, 3, 3), "decode.bias": torch.zeros(columns)}
     patches, wanted = (_rows(x) for x in (reconstruct(weights | unfold, pictures), pictures))
@@ -105,7 +105,7 @@ def made_network(channels: int) -> Weights:
     return weights | {"decode.weight": kernel.T.reshape(channels, WIDTH, 3, 3), "decode.bias": bias}
 
 
-def made_pictures(channels: int, generator: torch.Generator) -> Tensor:
+def random_pictures(channels: int, generator: torch.Generator) -> Tensor:
     """Random pictures in [0, 1], N×C×H×W, each its own mixture of coarse and fine structure."""
     shares = torch.rand(len(COARSENESS), PICTURES, 1, 1, 1, generator=generator)
     grids = (torch.rand(PICTURES, channels, cells, cells, generator=generator) for cells in COARSENESS)

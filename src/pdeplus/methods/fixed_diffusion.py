@@ -66,7 +66,7 @@ class FixedDiffusion(Method):
         return add_noise(model, placed(model, self.placement), lambda name: Constant(self.scale))
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = clean_and_augmented(batch, self.augmentor, 1 if self.mixture else 0)
+        views = clean_and_augmented(batch, [self.augmentor] if self.mixture else [])
         labels = batch.labels.repeat(len(views))
         with diffusion(model, generator=batch.generator):
             goal = objective_on(model, [torch.cat(views)], labels, label_smoothing=self.label_smoothing)

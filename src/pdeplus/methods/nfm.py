@@ -20,20 +20,10 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from ..core.network import changing, find_modules, logits_of, output_shapes
+from ..core.network import changing, find_modules, output_shapes
 from ..data.base import Batch
-from ._mixing import (
-    Mix,
-    check_alpha,
-    corruptions_in_noise,
-    draw_mix,
-    mixed,
-    mixed_accuracy,
-    mixed_cross_entropy,
-    mixing_places,
-    noisy,
-)
-from ._views import clean_view
+from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
+from ._views import clean_view, objective_on
 from .base import Method, Objective, check_range
 
 
@@ -72,9 +62,8 @@ class NFM(Method):
         view, labels = clean_view(batch), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
-            logits = logits_of(model(view))
-        task = mixed_cross_entropy(logits, labels, mix, self.label_smoothing)
-        yield Objective(task, parts={"task": task}, metrics={"accuracy": mixed_accuracy(logits, labels, mix)})
+            goal = objective_on(model, [view], labels, label_smoothing=self.label_smoothing, mix=mix)
+        yield goal
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
         """Features mixed, then noisy."""

@@ -23,22 +23,11 @@ from torch import Tensor, nn
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..core.network import changing, find_modules, logits_of, output_shapes
+from ..core.network import changing, find_modules, output_shapes
 from ..data.base import Batch
 from ..errors import UserError
-from ..functional import jensen_shannon
-from ._mixing import (
-    Mix,
-    check_alpha,
-    corruptions_in_noise,
-    draw_mix,
-    mixed,
-    mixed_accuracy,
-    mixed_cross_entropy,
-    mixing_places,
-    noisy,
-)
-from ._views import check_views, clean_and_augmented
+from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
+from ._views import check_views, clean_and_augmented, objective_on
 from .base import Method, Objective, check_range
 
 LEVELS = (1, 2, 3)
@@ -86,15 +75,11 @@ class NoisyMix(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views, labels = clean_and_augmented(batch, self.augmentor, 2), batch.labels
+        views, labels = clean_and_augmented(batch, [self.augmentor] * 2), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
-            logits = logits_of(model(torch.cat(views))).reshape(len(views), len(labels), -1)
-        task = mixed_cross_entropy(logits[0], labels, mix, self.label_smoothing)
-        consistency = jensen_shannon(logits.float())
-        parts = {"task": task, "consistency": consistency}
-        metrics = {"accuracy": mixed_accuracy(logits[0], labels, mix)}
-        yield Objective(task + self.jsd * consistency, parts=parts, metrics=metrics)
+            goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, jsd=self.jsd, mix=mix)
+        yield goal
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
         """The features of the three views mixed, then noisy, each view at its level."""

@@ -35,6 +35,7 @@ from ..data.base import Batch
 from ..errors import UserError
 from ..functional import Prior, coverage_nll, jensen_shannon
 from ..models.base import placed
+from ._views import augmented_view, clean_and_augmented
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 
 LEAST_VARIANCE = 1e-6
@@ -211,13 +212,10 @@ class PDEPlus(Method):
             model(similar)
         return trace, twin
 
-    def _views(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        with torch.autocast(batch.images.device.type, enabled=False):  # images keep full precision
-            original = batch.view()
-            if self.views == "original+augmented":
-                return original, self.augmentor(original, batch.generator)
-            first = self.augmentor(original, batch.generator)
-            return first, self.augmentor(batch.view(), batch.generator)
+    def _views(self, batch: Batch) -> list[Tensor]:
+        if self.views == "original+augmented":
+            return clean_and_augmented(batch, [self.augmentor])
+        return [augmented_view(batch, self.augmentor) for _ in range(2)]
 
     def _task_inputs(self, original: Tensor, similar: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if not self.mixture:

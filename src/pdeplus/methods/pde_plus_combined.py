@@ -28,7 +28,6 @@ from torch.optim import Optimizer
 from ..attacks.features import adding
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..augment.identity import Identity
 from ..augment.prime import Prime
 from ..core.add_block import Block
 from ..core.context import Trace, diffusion, no_diffusion
@@ -36,7 +35,7 @@ from ..core.network import changing, logits_of
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..functional import jensen_shannon
-from ._views import check_views, clean_view
+from ._views import check_views, clean_and_augmented
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 from .pde_plus import PDEPlus, mean_scales
 from .rlat import RLAT
@@ -72,8 +71,7 @@ class PDEPlusCombined(Method):
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, jsd=self.jsd, epsilon=self.epsilon)
-        if self.jsd and isinstance(self.augmentor, Identity) and isinstance(self.second, Identity):
-            check_views(self.jsd, self.second)
+        check_views(self.jsd, self.augmentor, self.second)
         assert self._frame  # checks the options that both share
 
     @property
@@ -88,7 +86,7 @@ class PDEPlusCombined(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Both views' plain features, one diffused pass of all three, one backward."""
-        original, *views = self._views(batch)
+        original, *views = clean_and_augmented(batch, [self.augmentor, self.second])
         first = self._perturbed_features(model, views[0], batch.labels) if self.epsilon else _features(model, views[0])
         twins = [first, _features(model, views[1])]
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
@@ -116,11 +114,6 @@ class PDEPlusCombined(Method):
             samples=self.samples,
             average=self.average,
         )
-
-    def _views(self, batch: Batch) -> list[Tensor]:
-        original = clean_view(batch)
-        with torch.autocast(original.device.type, enabled=False):
-            return [original, *(augment(original, batch.generator) for augment in (self.augmentor, self.second))]
 
     def _perturbed_features(self, model: nn.Module, images: Tensor, labels: Tensor) -> Trace:
         """Plain features with RLAT's δ_l added at every place, each block's own included."""
