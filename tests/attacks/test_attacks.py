@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from support.attacked_network import made_network
+from support.attacked_network import attacked_network
 from torch import nn
 from torch.nn import functional as F
 
@@ -154,7 +154,7 @@ def test_attacking_restores_after_an_exception(net):
 
 @pytest.mark.parametrize("attack", [PGD(steps=3), APGD(steps=8), APGD(loss="dlr", steps=8)], ids=lambda a: a.name)
 def test_more_restarts_break_the_same_images_and_more(attack):
-    model, x, labels = made_network()
+    model, x, labels = attacked_network()
     broken = []
     for restarts in (1, 2, 4):
         found = replace(attack, epsilon=0.03, restarts=restarts)(model, x, labels, torch.Generator().manual_seed(0))

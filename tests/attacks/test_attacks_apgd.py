@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.attacked_network import made_network
+from support.attacked_network import attacked_network
 from torch.nn import functional as F
 
 from pdeplus.attacks.gradient_attacks import APGD, PGD
@@ -88,7 +88,7 @@ def test_the_result_is_never_better_for_the_network_than_the_start(net, loss, no
 
 
 def test_apgd_finds_at_least_what_pgd_finds():
-    model, x, labels = made_network()
+    model, x, labels = attacked_network()
     options = {"epsilon": 0.03, "steps": 40}
     attacks = APGD(**options), APGD(loss="dlr", **options), PGD(**options)
     found = [model(attack(model, x, labels, torch.Generator().manual_seed(0))) for attack in attacks]

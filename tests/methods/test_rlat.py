@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from pdeplus._lib import registry
-from pdeplus.attacks.features import adding
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.prime import Prime
@@ -17,7 +16,7 @@ from pdeplus.core.network import INPUT
 from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.erm import ERM
-from pdeplus.methods.rlat import RLAT, radii
+from pdeplus.methods.rlat import RLAT, adding, radii
 from pdeplus.models.resnet18 import build
 
 PUBLISHED = [0.08, 0.853, 0.569, 0.213, 0.0853, 0.0356]

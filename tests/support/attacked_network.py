@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 
-def made_network():
+def attacked_network():
     """A small network with several classes in reach of each other, eighty images and what it takes them for."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5))
     x = torch.rand(80, 3, 4, 4)

@@ -1,4 +1,4 @@
-"""Adversarial images: the worst that a bounded change of each image does to a network.
+"""FGSM, PGD and APGD, and what a network is for an attack: its mode, its parameters, its mean over noisy passes.
 
 `pgd` is the pure function; attacks are objects configured once and called as attack(logits, x, labels, generator).
 Gradients are only ever taken with respect to the images.
@@ -7,8 +7,8 @@ Gradients are only ever taken with respect to the images.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, final
 
 import torch
@@ -34,13 +34,16 @@ from .steps import (
     steepest,
 )
 
+AttackMode = Literal["train", "eval"]
+"""The network's mode while it is attacked in training: the one it trains in, or eval."""
+
 
 def pgd(
     logits: Callable[[Tensor], Tensor],
     x: Tensor,
     labels: Tensor,
     *,
-    norm: Literal["linf", "l2"],
+    norm: Norm,
     epsilon: float,
     steps: int = 1,
     step_size: float | None = None,
@@ -62,9 +65,7 @@ def pgd(
         random_start: begin at a random point within epsilon instead of at x.
         generator: source of that point.
     """
-    check_choice("norm", norm, Norm)
-    _check_least("epsilon", epsilon, 0)
-    _check_least("steps", steps, 1)
+    _check(norm, epsilon, steps)
     length = (epsilon if steps == 1 else 2.5 * epsilon / steps) if step_size is None else step_size
     x = x.detach()
     point = random_point(x, norm, epsilon, generator) if random_start else x
@@ -79,6 +80,10 @@ class Attack(ABC):
 
     norm: Norm
     epsilon: float
+    steps: int = 1
+    restarts: int = 1
+    step_size: float | None = None
+    """None for what the attack chooses itself."""
 
     @property
     @abstractmethod
@@ -108,7 +113,7 @@ class FGSM(Attack):
     epsilon: float = 8 / 255
 
     def __post_init__(self) -> None:
-        _check_attack(self)
+        _check(self.norm, self.epsilon, self.steps, self.restarts)
 
     @property
     def name(self) -> str:
@@ -141,7 +146,7 @@ class PGD(Attack):
     """Begin at random points within epsilon; several restarts need it."""
 
     def __post_init__(self) -> None:
-        _check_attack(self)
+        _check(self.norm, self.epsilon, self.steps, self.restarts)
         if self.step_size is not None and not (self.step_size > 0 and self.epsilon > 0):
             raise UserError(f"step_size={self.step_size} and epsilon={self.epsilon} must both be above 0")
         if self.restarts > 1 and not self.random_start:
@@ -157,11 +162,13 @@ class PGD(Attack):
         return f"{_steps(self.steps, self.restarts)}{step}{'' if self.random_start else ' from the images'}"
 
     def __call__(self, logits: Logits, x: Tensor, labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        options: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        options = asdict(self)
         restarts = options.pop("restarts")
-        return _worst(
-            lambda k: pgd(logits, x, labels, **options, generator=generator), restarts, logits, labels, cross_entropy
-        )
+
+        def once(k: int) -> Tensor:
+            return pgd(logits, x, labels, **options, generator=generator)
+
+        return _worst(once, restarts, logits, labels, cross_entropy)
 
     def harder(self) -> "PGD":
         return replace(self, steps=2 * self.steps, restarts=self.restarts + 1, random_start=True)
@@ -181,7 +188,7 @@ class APGD(Attack):
 
     def __post_init__(self) -> None:
         check_choice("loss", self.loss, Literal["ce", "dlr"])
-        _check_attack(self)
+        _check(self.norm, self.epsilon, self.steps, self.restarts)
 
     @property
     def name(self) -> str:
@@ -220,7 +227,7 @@ def build_attack(name: str, **options: Any) -> Attack:
 
 def resized(attack: Attack, epsilon: float) -> Attack:
     """The same attack of another size; a step size of its own grows in proportion."""
-    step = getattr(attack, "step_size", None)
+    step = attack.step_size
     more = {"step_size": step * epsilon / attack.epsilon} if step and attack.epsilon else {}
     return replace(cast(Any, attack), epsilon=epsilon, **more)
 
@@ -228,6 +235,11 @@ def resized(attack: Attack, epsilon: float) -> Attack:
 def single_step(attack: Attack) -> FGSM:
     """One step of the attack's size, in its norm."""
     return FGSM(norm=attack.norm, epsilon=attack.epsilon)
+
+
+def in_attack_mode(net: nn.Module, mode: AttackMode) -> AbstractContextManager[None]:
+    """Eval mode within, if wanted; every module is afterwards in the mode it was in."""
+    return evaluating(net) if mode == "eval" else nullcontext()
 
 
 @contextmanager
@@ -285,15 +297,11 @@ def _steps(steps: int, restarts: int) -> str:
     return f"{steps} step{'s' * (steps > 1)}, {restarts} restart{'s' * (restarts > 1)}"
 
 
-def _check_attack(attack: Any) -> None:
-    check_choice("norm", attack.norm, Norm)
-    for name, least in (("epsilon", 0), ("steps", 1), ("restarts", 1)):
-        _check_least(name, getattr(attack, name, least), least)
-
-
-def _check_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise UserError(f"{name}={value} of an attack must be at least {least}")
+def _check(norm: Norm, epsilon: float, steps: int, restarts: int = 1) -> None:
+    check_choice("norm", norm, Norm)
+    for name, value, least in (("epsilon", epsilon, 0), ("steps", steps, 1), ("restarts", restarts, 1)):
+        if not value >= least:
+            raise UserError(f"{name}={value} of an attack must be at least {least}")
 
 
 ATTACKS: dict[str, Attack] = {"fgsm": FGSM(), "pgd": PGD(), "apgd_ce": APGD(), "apgd_dlr": APGD(loss="dlr")}

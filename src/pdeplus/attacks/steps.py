@@ -1,4 +1,4 @@
-"""What attacks are made of: losses, gradients, the balls of both norms; and APGD, which sets its own step size."""
+"""APGD, which sets its own step size, and the parts of every attack: losses, gradients, steps, balls in both norms."""
 
 import math
 from collections.abc import Callable
@@ -35,6 +35,51 @@ class Ascent(NamedTuple):
     """Of each one's loss, B×C×H×W."""
     broken: Tensor
     """Which are taken for something else, B."""
+
+
+def apgd(
+    logits: Logits, x: Tensor, start: Tensor, labels: Tensor, losses: Losses, *, norm: Norm, epsilon: float, steps: int
+) -> Tensor:
+    """Auto-PGD (Croce and Hein, 2020): ascent with momentum from `start`, the step size halved where it stalls.
+
+    Of all points on the way each image's worst is returned: one that breaks it, where there is one, and of these
+    (or of all) the one of the greatest loss; so it is never better than `start`.
+    """
+    before, point, at = start, start, ascent(logits, start, labels, losses)
+    best, highest = point, at
+    worst, broken = point, at
+    step = x.new_full((len(x),), 2 * epsilon)
+    rises, since = torch.zeros_like(at.broken, dtype=torch.long), 0
+    step_then, highest_then = step, at.losses
+    looks = set(checkpoints(steps))
+    for k in range(1, steps + 1):
+        target = project(point + per_image(step, x) * steepest(at.gradient, norm), x, norm, epsilon)
+        if k > 1:
+            target = project(point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - before), x, norm, epsilon)
+        found = ascent(logits, target, labels, losses)
+        rises += found.losses > at.losses
+        before, point, at = point, target, found
+        worse = is_worse(at, broken)
+        worst, broken = choose(worse, point, worst), choose_ascent(worse, at, broken)
+        better = at.losses > highest.losses
+        best, highest = choose(better, point, best), choose_ascent(better, at, highest)
+        if k in looks:
+            stalled = (step == step_then) & (highest.losses == highest_then)
+            step_then, highest_then = step, highest.losses
+            halve = (rises < ENOUGH * (k - since)) | stalled
+            step = torch.where(halve, step / 2, step)
+            point, at = choose(halve, best, point), choose_ascent(halve, highest, at)
+            rises, since = torch.zeros_like(rises), k
+    return worst
+
+
+def checkpoints(steps: int) -> list[int]:
+    """The steps after which APGD looks back: ⌈p_j · steps⌉, p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06)."""
+    before, p, found = 0, 22, list[int]()  # in hundredths, which are exact
+    while p <= 100:
+        found.append(-(-p * steps // 100))
+        before, p = p, p + max(p - before - 3, 6)
+    return sorted(set(found))
 
 
 def ascent(logits: Logits, x: Tensor, labels: Tensor, losses: Losses) -> Ascent:
@@ -127,51 +172,6 @@ def in_parts(
     """An attack on so many images at a time, as its memory allows."""
     starts = range(0, len(x), rows)
     return torch.cat([attack(logits, x[i : i + rows], labels[i : i + rows], generator) for i in starts])
-
-
-def checkpoints(steps: int) -> list[int]:
-    """The steps after which APGD looks back: ⌈p_j · steps⌉, p_{j+1} = p_j + max(p_j - p_{j-1} - 0.03, 0.06)."""
-    before, p, found = 0, 22, list[int]()  # in hundredths, which are exact
-    while p <= 100:
-        found.append(-(-p * steps // 100))
-        before, p = p, p + max(p - before - 3, 6)
-    return sorted(set(found))
-
-
-def apgd(
-    logits: Logits, x: Tensor, start: Tensor, labels: Tensor, losses: Losses, *, norm: Norm, epsilon: float, steps: int
-) -> Tensor:
-    """Auto-PGD (Croce and Hein, 2020): ascent with momentum from `start`, the step size halved where it stalls.
-
-    Of all points on the way each image's worst is returned: one that breaks it, where there is one, and of these
-    (or of all) the one of the greatest loss; so it is never better than `start`.
-    """
-    before, point, at = start, start, ascent(logits, start, labels, losses)
-    best, highest = point, at
-    worst, broken = point, at
-    step = x.new_full((len(x),), 2 * epsilon)
-    rises, since = torch.zeros_like(at.broken, dtype=torch.long), 0
-    step_then, highest_then = step, at.losses
-    looks = set(checkpoints(steps))
-    for k in range(1, steps + 1):
-        target = project(point + per_image(step, x) * steepest(at.gradient, norm), x, norm, epsilon)
-        if k > 1:
-            target = project(point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - before), x, norm, epsilon)
-        found = ascent(logits, target, labels, losses)
-        rises += found.losses > at.losses
-        before, point, at = point, target, found
-        worse = is_worse(at, broken)
-        worst, broken = choose(worse, point, worst), choose_ascent(worse, at, broken)
-        better = at.losses > highest.losses
-        best, highest = choose(better, point, best), choose_ascent(better, at, highest)
-        if k in looks:
-            stalled = (step == step_then) & (highest.losses == highest_then)
-            step_then, highest_then = step, highest.losses
-            halve = (rises < ENOUGH * (k - since)) | stalled
-            step = torch.where(halve, step / 2, step)
-            point, at = choose(halve, best, point), choose_ascent(halve, highest, at)
-            rises, since = torch.zeros_like(rises), k
-    return worst
 
 
 def is_worse(new: Ascent, old: Ascent) -> Tensor:

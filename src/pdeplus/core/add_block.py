@@ -9,61 +9,22 @@ from torch.nn import functional as F
 
 from ..errors import UserError
 from ..functional import Prior, diffuse
-from .context import context_of
+from .context import FollowsDiffusion, context_of
 
 Block = Literal["paper", "light"]
-
-
-def body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
-    """A body for features of this shape, which the module `name` returns."""
-    if len(shape) == 4:
-        return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
-    if len(shape) in (2, 3):
-        return token_body(shape[-1])
-    raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
-
-
-def paper_body(c: int) -> nn.Sequential:
-    """The paper's g_φ before its head: 36c² + 9c parameters."""
-    return nn.Sequential(
-        nn.Conv2d(c, 2 * c, 3, padding=1),
-        nn.BatchNorm2d(2 * c),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(2 * c, c, 3, padding=1),
-        nn.BatchNorm2d(c),
-    )
-
-
-def light_body(c: int) -> nn.Sequential:
-    """A depthwise 3×3 and a pointwise convolution: c² + 15c parameters, a thirtieth of the paper's."""
-    return nn.Sequential(
-        nn.Conv2d(c, c, 3, padding=1, groups=c),
-        nn.BatchNorm2d(c),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(c, c, 1),
-        nn.BatchNorm2d(c),
-    )
-
-
-def token_body(c: int) -> nn.Sequential:
-    """The same shape for features in the last dimension: B×C or B×N×C."""
-    return nn.Sequential(
-        nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
-    )
-
-
+"""The layers of g_φ: the paper's, or light ones."""
 Head = Literal["softplus", "relu"]
 """What makes σ positive."""
 
 
 @final
-class ADDBlock(nn.Module):
+class ADDBlock(FollowsDiffusion):
     """g_φ and the diffusion it drives: σ = g_φ(h), then h + σ · N(0, I).
 
     The identity where no context is open; with the softplus head σ ≥ floor > 0 for every input.
     """
 
-    follows_diffusion = diffuses = True
+    diffuses = True
 
     def __init__(
         self,
@@ -124,3 +85,41 @@ class ADDBlock(nn.Module):
         nn.init.zeros_(norm.weight)
         start = math.log(math.expm1(scale - self.floor)) if self.head == "softplus" else scale
         nn.init.constant_(norm.bias, start)
+
+
+def body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
+    """The layers of g_φ before its head, for features of this shape, which the module `name` returns."""
+    if len(shape) == 4:
+        return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
+    if len(shape) in (2, 3):
+        return token_body(shape[-1])
+    raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
+
+
+def paper_body(c: int) -> nn.Sequential:
+    """The paper's g_φ before its head: 36c² + 9c parameters."""
+    return nn.Sequential(
+        nn.Conv2d(c, 2 * c, 3, padding=1),
+        nn.BatchNorm2d(2 * c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(2 * c, c, 3, padding=1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def light_body(c: int) -> nn.Sequential:
+    """A depthwise 3×3 and a pointwise convolution: c² + 15c parameters, a thirtieth of the paper's."""
+    return nn.Sequential(
+        nn.Conv2d(c, c, 3, padding=1, groups=c),
+        nn.BatchNorm2d(c),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(c, c, 1),
+        nn.BatchNorm2d(c),
+    )
+
+
+def token_body(c: int) -> nn.Sequential:
+    """The same shape for features in the last dimension: B×C or B×N×C."""
+    return nn.Sequential(
+        nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
+    )

@@ -14,31 +14,25 @@ from torch.nn.modules.batchnorm import _BatchNorm  # type: ignore[reportPrivateU
 
 from ..errors import UserError
 from .add_block import ADDBlock
-from .context import context_of, no_diffusion
+from .context import FollowsDiffusion, context_of, no_diffusion
 from .network import evaluating
 
 BatchNormPolicy = Literal["shared", "split", "recalibrate"]
 
 
 @final
-class SplitBatchNorm(nn.Module):
+class SplitBatchNorm(FollowsDiffusion):
     """A BatchNorm with two sets of running statistics and one set of weights.
 
-    Outside a diffused pass it computes what the BatchNorm it was made from would, under the same names.
+    Outside a diffused pass it computes what the BatchNorm that it replaces would, under the same names.
     """
-
-    follows_diffusion = True
 
     def __init__(self, norm: _BatchNorm) -> None:
         super().__init__()
         if norm.running_mean is None or norm.running_var is None:
             raise UserError("train.batch_norm=split needs BatchNorm layers that track running statistics")
-        self.weight, self.bias, self.eps, self.momentum = (
-            norm.weight,
-            norm.bias,
-            norm.eps,
-            0.1 if norm.momentum is None else norm.momentum,
-        )
+        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+        self.momentum = 0.1 if norm.momentum is None else norm.momentum
         self.running_mean: Tensor
         self.running_var: Tensor
         self.diffused_mean: Tensor
@@ -74,8 +68,8 @@ def recalibrate(net: nn.Module, batches: Iterable[Tensor]) -> None:
 
     Weights and the statistics of modules that the plain pass does not reach stay as they are.
     """
-    norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    norms = [m for m in norms if id(m) not in _ids_within_add_blocks(net)]
+    within = {m for block in net.modules() if isinstance(block, ADDBlock) for m in block.modules()}
+    norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m not in within]
     momenta = [norm.momentum for norm in norms]
     with evaluating(net), no_diffusion(net):
         for norm in norms:
@@ -95,7 +89,3 @@ def check_batch_size(net: nn.Module, batch_size: int) -> None:
     """Refuse to normalise over a batch of one."""
     if batch_size == 1 and any(isinstance(module, _BatchNorm | SplitBatchNorm) for module in net.modules()):
         raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; take 2 or more")
-
-
-def _ids_within_add_blocks(net: nn.Module) -> set[int]:
-    return {id(m) for block in net.modules() if isinstance(block, ADDBlock) for m in block.modules()}

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,18 @@ class Trace:
     scales: list[Tensor] = field(default_factory=list[Tensor])
 
 
+class FollowsDiffusion(nn.Module):
+    """A module that does something else while a `diffusion` context is open for its network."""
+
+    diffuses: ClassVar[bool] = False
+    """Whether it adds noise itself, as an ADD block."""
+
+
 @dataclass(frozen=True, eq=False)
 class DiffusionContext:
-    """One open `diffusion` context."""
+    """One open `diffusion` context: the arguments it was opened with, and its trace."""
 
-    members: frozenset[nn.Module]
+    members: frozenset[FollowsDiffusion]
     active: bool
     local: bool
     learn_from: int | None
@@ -38,26 +46,6 @@ class DiffusionContext:
     trace: Trace
     passes: Sequence[Sequence[Tensor]] = ()
     """Each block's noise in each of several passes, which the first block makes of one: see `sample_logits`."""
-
-
-class _Open(threading.local):
-    """The contexts open in this thread, innermost first. (torch.compile traces this; not a ContextVar.)"""
-
-    contexts: tuple[DiffusionContext, ...] = ()
-
-
-_open = _Open()
-
-
-def context_of(module: nn.Module) -> DiffusionContext | None:
-    """The innermost context open in this thread for the network that holds `module`.
-
-    Only modules whose class sets `follows_diffusion` can ask.
-    """
-    for context in _open.contexts:
-        if module in context.members:
-            return context
-    return None
 
 
 @contextmanager
@@ -85,8 +73,8 @@ def diffusion(
         passes: each block's noise in each of several passes; the first block then hands on a batch that holds
             its output in all of them, one behind the other.
     """
-    members = frozenset(module for module in net.modules() if getattr(module, "follows_diffusion", False))
-    if not any(getattr(module, "diffuses", False) for module in members):
+    members = frozenset(module for module in net.modules() if isinstance(module, FollowsDiffusion))
+    if not any(module.diffuses for module in members):
         raise UserError(NO_BLOCKS)
     opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes)
     before = _open.contexts
@@ -106,3 +94,20 @@ def no_diffusion(net: nn.Module) -> Generator[None]:
         yield
     finally:
         _open.contexts = before
+
+
+def context_of(module: FollowsDiffusion) -> DiffusionContext | None:
+    """The innermost context open in this thread for the network that holds `module`."""
+    for context in _open.contexts:
+        if module in context.members:
+            return context
+    return None
+
+
+class _Open(threading.local):
+    """The contexts open in this thread, innermost first. (torch.compile traces this; not a ContextVar.)"""
+
+    contexts: tuple[DiffusionContext, ...] = ()
+
+
+_open = _Open()

@@ -12,50 +12,11 @@ from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
 from .add_block import ADDBlock
-from .context import context_of
+from .context import FollowsDiffusion, context_of
 from .network import find_modules
 from .surgery import CHILD, ADDBlocks, AfterModule
 
 Where = Literal["after", "before"]
-
-
-@final
-class Constant(nn.Module):
-    """σ is the same number for every element."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        if not value >= 0:
-            raise UserError(f"the noise's scale {value} must be 0 or more")
-        self.value = value
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h.new_full((), self.value).expand_as(h)
-
-
-@final
-class Relative(nn.Module):
-    """σ is a share of the standard deviation of all features, images and places together.
-
-    Where one batch holds several noisy passes, each pass has its own, as if it had run by itself.
-    """
-
-    follows_diffusion = True
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        if not share >= 0:
-            raise UserError(f"the noise's share {share} must be 0 or more")
-        self.share = share
-
-    def forward(self, h: Tensor) -> Tensor:
-        context = context_of(self)
-        if context is None or not context.passes:
-            return (self.share * h.std(correction=0)).expand_as(h)
-        rows = len(context.passes[0][len(context.trace.means) - 1])
-        passes = h.view(-1, rows, *h.shape[1:])
-        std = passes.std(tuple(range(1, passes.ndim)), correction=0)
-        return (self.share * std).repeat_interleave(rows).view(-1, *[1] * (h.ndim - 1)).expand_as(h)
 
 
 def add_noise(
@@ -87,6 +48,12 @@ def add_noise(
     return net
 
 
+def convolutions(model: nn.Module) -> list[str]:
+    """The names of a network's convolutions, in the order of its modules."""
+    modules: dict[str, nn.Module] = dict(model.named_modules())  # type: ignore[reportUnknownArgumentType]
+    return [name for name, module in modules.items() if isinstance(module, nn.Conv2d)]
+
+
 @dataclass(frozen=True, eq=False)
 class BeforeModule:
     """The hook that hands a module's input to its block; `deepcopy` keeps the two together."""
@@ -97,7 +64,38 @@ class BeforeModule:
         return self.block(args[0]), *args[1:]
 
 
-def convolutions(model: nn.Module) -> list[str]:
-    """The names of a network's convolutions, in the order of its modules."""
-    modules: dict[str, nn.Module] = dict(model.named_modules())  # type: ignore[reportUnknownArgumentType]
-    return [name for name, module in modules.items() if isinstance(module, nn.Conv2d)]
+@final
+class Constant(nn.Module):
+    """σ is the same number for every element."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        if not value >= 0:
+            raise UserError(f"the noise's scale {value} must be 0 or more")
+        self.value = value
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.new_full((), self.value).expand_as(h)
+
+
+@final
+class Relative(FollowsDiffusion):
+    """σ is a share of the standard deviation of all features, images and places together.
+
+    Where one batch holds several noisy passes, each pass has its own, as if it had run by itself.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        if not share >= 0:
+            raise UserError(f"the noise's share {share} must be 0 or more")
+        self.share = share
+
+    def forward(self, h: Tensor) -> Tensor:
+        context = context_of(self)
+        if context is None or not context.passes:
+            return (self.share * h.std(correction=0)).expand_as(h)
+        rows = len(context.passes[0][len(context.trace.means) - 1])
+        passes = h.view(-1, rows, *h.shape[1:])
+        std = passes.std(tuple(range(1, passes.ndim)), correction=0)
+        return (self.share * std).repeat_interleave(rows).view(-1, *[1] * (h.ndim - 1)).expand_as(h)

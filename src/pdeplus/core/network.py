@@ -1,4 +1,4 @@
-"""Small helpers for any network."""
+"""What can be done to any network: evaluate it, read its logits, find and change modules by name, lay out, compile."""
 
 import textwrap
 import threading
@@ -15,6 +15,11 @@ from torch.fx import GraphModule
 
 from ..errors import UserError
 
+Change = Callable[[Tensor], Tensor]
+"""From the features at some place to what replaces them."""
+Graph = Callable[..., Any]
+INPUT = ""
+"""Names the network's input among the places."""
 SAFE_ROW = 32
 """Pixels: on longer rows `step_by_indexing` is needed. Where it is not, trained bits stay as they were."""
 _lock = threading.Lock()
@@ -115,11 +120,6 @@ def _stepped(module: nn.Module, given: tuple[Tensor], down: int, across: int) ->
     return (given[0][..., ::down, ::across],)
 
 
-Change = Callable[[Tensor], Tensor]
-INPUT = ""
-"""Names the network's input among the places."""
-
-
 @contextmanager
 def changing(net: nn.Module, changes: Mapping[str, Change]) -> Generator[None]:
     """Within this context the output of each named module, or the network's input, is what its change makes of it.
@@ -144,9 +144,6 @@ def _on_output(change: Change) -> Callable[[nn.Module, Any, Tensor], Tensor]:
 
 def _on_input(change: Change) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
     return lambda module, args: (change(args[0]), *args[1:])
-
-
-Graph = Callable[..., Any]
 
 
 def compile_network(net: nn.Module) -> None:

@@ -39,7 +39,7 @@ class DeepAug(Method):
     """Training on DeepAugment's images among clean ones."""
 
     weights: str = ""
-    """File of a trained image-to-image network, as `DeepAugment.trained_on(images, file)` makes; "" for a made one."""
+    """File of an image-to-image network that `DeepAugment.trained_on(images, file)` wrote; "" for an untrained one."""
     share: float = 0.5
     """Share of a batch's images that are distorted; the published data set has 2/3."""
     group: int = 8
@@ -74,9 +74,13 @@ class DeepAug(Method):
 
 
 WIDTH, BLOCKS, TAPS = 24, 4, 9
+"""Of the untrained network: channels, residual blocks, and the weights of a 3×3 kernel."""
 RIDGE = 1e-3
+"""Ridge of its least-squares fit."""
 PICTURES, SIDE = 16, 24
+"""It is fitted to so many random pictures of so many pixels a side."""
 COARSENESS = (2, 5, 12, 24)
+"""Cells a side of the grids that a random picture is mixed from."""
 
 
 @cache
@@ -84,16 +88,16 @@ def untrained_network_file(channels: int) -> str:
     """A file with the weights of `untrained_network`, kept as long as the process runs."""
     folder = Path(tempfile.mkdtemp(prefix="pdeplus-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    save(untrained_network(channels), folder / "made.safetensors")
-    return str(folder / "made.safetensors")
+    save(untrained_network(channels), folder / "untrained.safetensors")
+    return str(folder / "untrained.safetensors")
 
 
 def untrained_network(channels: int) -> Weights:
     """Weights that reconstruct pictures of any kind within about a hundredth; the same on every call.
 
-    The layers but the last are random; the last is the least-squares fit that gives made pictures back.
+    The layers but the last are random; the last is the least-squares fit that gives random pictures back.
     """
-    generator = generator_for(0, "made network")
+    generator = generator_for(0, "made network")  # the seed's purpose: another name would give other weights
     weights, pictures = initial_weights(channels, WIDTH, BLOCKS, generator), random_pictures(channels, generator)
     columns = WIDTH * TAPS
     unfold = {"decode.weight": torch.eye(columns).view(columns, WIDTH, 3, 3), "decode.bias": torch.zeros(columns)}

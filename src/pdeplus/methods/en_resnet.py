@@ -85,7 +85,7 @@ class EnResNet(Method):
     steps: int = 10
     """Steps of PGD."""
     step_size: float = 0.007
-    """Length of one of its steps."""
+    """Length of a step of PGD."""
     label_smoothing: float = 0.0
     """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
     samples: int = 1

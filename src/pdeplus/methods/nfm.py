@@ -33,7 +33,7 @@ class NFM(Method):
     """Noisy feature mixup. The network itself is not changed, and plain at test."""
 
     alpha: float = 1.0
-    """Of λ ~ Beta(alpha, alpha); 1 draws it uniformly."""
+    """α of λ ~ Beta(α, α); 1 draws λ uniformly."""
     additive: float = 0.4
     """Level of the additive noise, a."""
     multiplicative: float = 0.2

@@ -44,7 +44,7 @@ class NoisyMix(Method):
     jsd: float = 12.0
     """Weight of the three views' consistency."""
     alpha: float = 1.0
-    """Of λ ~ Beta(alpha, alpha); 1 draws it uniformly."""
+    """α of λ ~ Beta(α, α); 1 draws λ uniformly."""
     additive: float = 0.5
     """Level of the additive noise, a."""
     multiplicative: float = 0.5

@@ -64,9 +64,9 @@ class PDEPlus(Method):
     coverage_gradient: Literal["local", "through"] = "local"
     """The coverage loss of block l reaches φ_l only, or (authors' code) every earlier φ as well."""
     coverage_reduction: Literal["sum", "mean"] = "sum"
-    """Over the blocks: the paper's sum, or the authors' mean."""
+    """How the blocks' losses become one: the paper's sum, or the authors' mean."""
     coverage_weight: float = 1.0
-    """Of the coverage loss, against the task's gradient at φ (fused) or alone."""
+    """Weight of the coverage loss, against the task's gradient at φ (fused) or alone."""
     twins: Literal["plain", "diffused"] = "plain"
     """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
     the diffused pass before each block's noise, which saves that pass."""
@@ -81,7 +81,7 @@ class PDEPlus(Method):
     diffusion_lr: float = 0.001
     """Learning rate of Adam on φ."""
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
-    """Of that learning rate: constant, or the run's own warm-up and cosine."""
+    """Schedule of that learning rate: constant, or the run's own warm-up and cosine."""
     jsd: float = 6.0
     """Weight of the agreement of the two diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
     authors). Without the mixture there is but one prediction, and none."""

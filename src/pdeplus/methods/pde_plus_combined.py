@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from ..attacks.features import adding
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
@@ -38,7 +37,7 @@ from ..functional import jensen_shannon
 from ._views import check_views, clean_and_augmented
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range
 from .pde_plus import PDEPlus, mean_scales
-from .rlat import RLAT
+from .rlat import RLAT, adding
 
 
 @final

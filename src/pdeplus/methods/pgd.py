@@ -21,8 +21,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from ..attacks.features import AttackMode, in_attack_mode
-from ..attacks.gradient_attacks import pgd
+from ..attacks.gradient_attacks import AttackMode, in_attack_mode, pgd
 from ..attacks.steps import Norm
 from ..core.network import logits_of
 from ..data.base import Batch
@@ -38,8 +37,8 @@ PUBLISHED_EPSILON = {"linf": 1 / 255, "l2": 0.1}
 class PGD(Method):
     """Cross-entropy on attacked images only. The attack leaves no gradient and no mode behind."""
 
-    norm: Literal["linf", "l2"] = "linf"
-    """Of the change of one image: its largest element, or its Euclidean length."""
+    norm: Norm = "linf"
+    """Norm of the change of one image: its largest element, or its Euclidean length."""
     epsilon: float | Literal["published"] = "published"
     """Largest change, where images span [0, 1]; published is 1/255 (linf) or 0.1 (l2)."""
     steps: int = 1

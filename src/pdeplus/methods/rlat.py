@@ -24,15 +24,19 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from ..attacks.features import AttackMode, adding, in_attack_mode, loss_gradients, stem_and_stages
-from ..attacks.steps import steepest
+from ..attacks.gradient_attacks import AttackMode, in_attack_mode
+from ..attacks.steps import cross_entropy, steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
-from ..core.network import INPUT, changing, find_modules, output_shapes
+from ..core.network import INPUT, Change, changing, find_modules, logits_of, output_shapes
 from ..data.base import Batch
 from ..errors import check_choice
+from ..models.base import stage_names
 from ._views import check_views, objective_on, training_views
 from .base import Method, Objective, check_range
+
+STEM = "conv1"
+"""What the networks call the convolution before their first stage, where there is one."""
 
 
 @final
@@ -104,3 +108,43 @@ def radii(dims: Mapping[str, int], epsilon: float) -> dict[str, float]:
     """r_l = ε · (dim_l / dim_0) / (l + 1), where dims holds each place's elements for one image, the input's first."""
     first = next(iter(dims.values()))
     return {place: epsilon * dim / first / (i + 1) for i, (place, dim) in enumerate(dims.items())}
+
+
+def stem_and_stages(net: nn.Module) -> list[str]:
+    """Module names of the stem, if the network has one of its own, and of the stages, in their order."""
+    stem = [STEM] if any(name == STEM for name, _ in net.named_children()) else []
+    return [*stem, *stage_names(net)]
+
+
+def loss_gradients(net: nn.Module, places: Sequence[str], x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Gradient of the summed cross-entropy with respect to the features at each place; INPUT is x itself.
+
+    One forward and one backward pass. Parameters keep the gradients they had, and the network its hooks.
+
+    Args:
+        net: any network.
+        places: module names, or INPUT.
+        x: float images B×C×H×W.
+        labels: B.
+    """
+    zeros = dict[str, Tensor]()
+
+    def watching(place: str) -> Change:
+        def change(h: Tensor) -> Tensor:
+            exact = torch.promote_types(h.dtype, torch.float32)  # directions keep full precision
+            zeros[place] = torch.zeros_like(h, dtype=exact).requires_grad_()
+            return h + zeros[place].to(h.dtype)
+
+        return change
+
+    with torch.enable_grad(), changing(net, {place: watching(place) for place in places}):
+        loss = cross_entropy(logits_of(net(x)), labels).sum()
+        gradients = torch.autograd.grad(loss, [zeros[place] for place in places])
+    return dict(zip(places, gradients, strict=True))
+
+
+def adding(delta: Tensor, place: str) -> Change:
+    """The features with `delta` added in their own precision; images are cut to [0, 1] again."""
+    if place == INPUT:
+        return lambda x: (x + delta.to(x.dtype)).clamp(0, 1)
+    return lambda h: h + delta.to(h.dtype)
