@@ -27,7 +27,7 @@ benchmark: $(READY)  ## speed, as ratios measured in one run
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,onnx,peers,ray,tensorboard]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,onnx,peers,plots,ray,tensorboard]'
 	touch $(READY)
 
 clean:

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from .._lib import registry
+from .._lib.extras import require
 from .._lib.progress import counting_bar
 from ..corruptions._frost import describe_frost
 from ..corruptions.base import SEVERITIES, Constants, fitting_constants
@@ -110,12 +111,11 @@ def _first_picture(found: _TestSet | Path) -> Picture:
 
 def draw_sheet(image: np.ndarray, path: str | Path, *, constants: Constants, seed: int = 0) -> None:
     """Write a picture of H×W×3 grey levels under all 19 × 5 corruptions."""
-    from matplotlib.figure import Figure
-
+    (drawing,) = require("matplotlib.figure", purpose="a contact sheet", extra="plots")
     half = (len(SUITE) + 1) // 2
     columns = 1 + len(SEVERITIES)
-    figure = Figure(figsize=(2 * columns * 0.95 + 0.4, half * 0.98 + 0.5), layout="constrained")
-    halves: Any = figure.subfigures(1, 2, wspace=0.03)
+    figure = drawing.Figure(figsize=(2 * columns * 0.95 + 0.4, half * 0.98 + 0.5), layout="constrained")
+    halves = figure.subfigures(1, 2, wspace=0.03)
     for part, names in zip(halves, (list(SUITE)[:half], list(SUITE)[half:]), strict=True):
         axes = part.subplots(half, columns)
         for axis in axes.flat:

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
+from .._lib.extras import require
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import SplitBatchNorm
@@ -28,7 +29,7 @@ from ..data._pictures import fit_square, picture_files, read_picture
 from ..errors import RunFailed, UserError, check_choice
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
-from .onnx_model import OnnxModel, require
+from .onnx_model import OnnxModel
 
 BATCH = 64
 """Pictures per forward pass."""
@@ -186,7 +187,7 @@ def export(
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
     if format == "onnx":
-        require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx")
+        require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx", extra="onnx")
     model, expects = load_model(run.path, selection), run.expects
     weights = f"epoch {run.weights(selection)[0]} ({selection})"
     try:

@@ -1,6 +1,5 @@
 """An ONNX file as a function of tensors."""
 
-import importlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,17 +9,10 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor
 
+from .._lib.extras import require
 from ..errors import UserError
 
 DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
-
-
-def require(*names: str, purpose: str) -> list[Any]:
-    """The optional modules of that name, or one line that says how to get them."""
-    try:
-        return [importlib.import_module(name) for name in names]
-    except ImportError as error:
-        raise UserError(f"{purpose} needs {error.name or names[0]}: pip install 'pdeplus[onnx]'") from error
 
 
 @final
@@ -36,7 +28,7 @@ class OnnxModel:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        (runtime,) = require("onnxruntime", purpose=f"{path}: reading ONNX")
+        (runtime,) = require("onnxruntime", purpose=f"{path}: reading ONNX", extra="onnx")
         if not self.path.is_file():
             raise UserError(f"{path}: there is no such file")
         self._session = _open(runtime, self.path)

@@ -1,0 +1,19 @@
+"""Optional packages: given where they are there, named with the way to get them where not."""
+
+import math
+import sys
+
+import pytest
+
+from pdeplus._lib.extras import require
+from pdeplus.errors import UserError
+
+
+def test_modules_come_in_the_order_of_their_names():
+    assert require("math", "sys", purpose="this test", extra="plots") == [math, sys]
+
+
+def test_a_missing_package_is_answered_with_the_command_that_adds_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match=r"^a sheet needs matplotlib: pip install 'pdeplus\[plots\]'$"):
+        require("math", "matplotlib.figure", purpose="a sheet", extra="plots")
