@@ -1,208 +1,153 @@
-"""The tables of a report; each about one group of series, never across data sets or images."""
+"""The tables of a report; each about one group of series, never across data sets or images.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
+A column of the summary is one entry of `SUMMARY`; a column behind every table is one entry of `BEHIND`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final, get_args
 
 from ..corruptions.base import SEVERITIES, Family
 from ..corruptions.suite import CORRUPTIONS
-from ..evaluation.metrics import ROUNDING, estimate
+from ..evaluation.metrics import Estimate, estimate
 from ..evaluation.records import CLEAN, Record
-from ..evaluation.summary import (
-    CLEAN_TEST,
-    WORST,
-    Series,
-    TestKey,
-    corruption_accuracies,
-    severity_accuracies,
-    training_ratio,
-)
-from .inputs import ORACLE, Group, Line
+from ..evaluation.summary import corruption_accuracies, severity_accuracies, training_ratio
+from .inputs import Group, Line
 from .paper import paper_columns
-from .tables import MISSING, Table, number, percent
-
-LISTED = 20
-"""Missing cells that a note names before it only counts."""
-TESTS = {"adversarial": "attacks"}
-"""What a suite's tests are in a sentence, where its name does not say it."""
+from .tables import MISSING, Table, number, percent, show_p, spaced
+from .words import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 
 
-def oracle_notes(lines: Iterable[Line]) -> list[str]:
-    """That an oracle leaks, where there is one."""
-    names = [line.name for line in lines if line.series.selection == ORACLE]
-    said = (
-        "were chosen on the test corruptions themselves (oracle), as the authors do: test images leak into the choice"
-    )
-    return [f"The weights of {', '.join(names)} {said}."] if names else []
+def _always(line: Line) -> bool:
+    return True
 
 
-def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
-    """What each seed lacks, and over how many seeds the scores therefore are; of some lines, or of all."""
-    notes = list[str]()
-    for line in group.lines if lines is None else lines:
-        absent = [name for name in group.domains if name not in line.series.domains]
-        if absent:
-            notes.append(f"{line.name} was not tested on {_words(absent)}: no mean over domains.")
-        spared = [name for name in group.attacks if name not in line.series.attacks]
-        if spared:
-            notes.append(f"{line.name} was not tested with {', '.join(spared)}: no mean over attacks.")
-        series, gaps = line.series, line.series.gaps
-        notes += [
-            f"{line.name} seed {seed} was measured with several sets of weights: the last are shown."
-            for seed in series.trained_again
-        ]
-        for seed, cells in gaps.items():
-            notes.append(f"{line.name} seed {seed} lacks {len(cells)} of {len(series.wanted)} cells: {_listed(cells)}.")
-        left = line.scores[group.main_score].values if group.main_score in line.scores else ()
-        if gaps and left:
-            seeds = f"{len(left)} of its {len(series.seeds)} seeds"
-            notes.append(f"Scores of {line.name} are over the seeds that suffice: {group.main_score} over {seeds}.")
-    return notes
+@final
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its title, a line's cell in it, and when it is shown, which is where some line has it."""
+
+    title: str
+    cell: Callable[[Line], str]
+    when: Callable[[Line], object] = _always
 
 
-def ratio_notes(group: Group) -> list[str]:
-    """Why mCE and rmCE are missing where complete records are there."""
-    if group.suite != "corruptions":
-        return []
-    if all(line.baseline is None for line in group.lines):
-        needed = f"mCE and rmCE need a baseline: no series is called {group.baseline!r}"
-        return [f"{needed} (baseline=, or --baseline, chooses another: {', '.join(dict.fromkeys(_labels(group)))})."]
-    notes = list[str]()
-    for base in _baselines(group):
-        name = next(line.name for line in group.lines if line.series is base)
-        if len(base.gaps) == len(base.seeds):
-            notes.append(f"mCE and rmCE need a baseline with all cells: {name} has no complete seed.")
-        else:
-            notes += _undefined(base, name)
-    return notes
+def scored(title: str, score: str, when: Callable[[Line], object] = _always) -> Column:
+    """A score of `evaluation.summary.scores`, in per cent."""
+    return Column(title, lambda line: line.percent(score), when)
 
 
-def temperature_notes(group: Group) -> list[str]:
-    """Who has no temperature."""
-    lines = [line for line in group.lines if "ece" in line.scores and "scaled_ece" not in line.scores]
-    names = ", ".join(line.name for line in lines)
-    return [f"No temperature, as there were no validation images to fit it on: {names}."] if lines else []
+def numbered(title: str, score: str, digits: int, factor: float = 1) -> Column:
+    """A score as a number."""
+    return Column(title, lambda line: number(line.scores.get(score), digits, factor))
 
 
-def touch_notes(group: Group) -> list[str]:
-    """How many selections of the same run were measured on the test images."""
-    chosen, tests = dict[tuple[str, str], dict[str, None]](), TESTS.get(group.suite, group.suite)
-    for line in group.lines:
-        how = f"{line.series.selection}, E={line.series.samples}" if line.series.samples else line.series.selection
-        chosen.setdefault((line.series.label, line.series.config), {})[how] = None
-    return [
-        f"{label} was evaluated in {len(found)} ways ({'; '.join(found)}), so the test {tests} were touched "
-        f"{len(found)} times{' and once for every kept epoch' * (ORACLE in found)}; choosing among them by these "
-        "numbers would leak."
-        for (label, _), found in chosen.items()
-        if len(found) > 1
-    ]
+def costed(title: str) -> Column:
+    """What it took to train or to use a network, one of `COSTS`."""
+    return Column(title, lambda line: _cost(line, title))
 
 
-def _labels(group: Group) -> list[str]:
-    return [line.series.label for line in group.lines]
-
-
-def _baselines(group: Group) -> list[Series]:
-    found = {id(line.baseline): line.baseline for line in group.lines if line.baseline is not None}
-    return list(found.values())
-
-
-def _undefined(base: Series, name: str) -> list[str]:
-    """Ratios whose denominator is zero: the corruptions at which the baseline loses nothing."""
-    complete = {seed: cells for seed, cells in base.seeds.items() if seed not in base.gaps}
-    errors = {c: 1 - estimate([one[c].accuracy for one in complete.values()]).mean for c in base.wanted}
-    notes = list[str]()
-    for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
-        mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}
-        none = [c for c in CORRUPTIONS if mean[c] <= ROUNDING]
-        free = [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_TEST] <= ROUNDING]
-        if none:
-            notes.append(f"mCE{where} is not a number: {name} makes no error under {_words(none)}.")
-        if free:
-            notes.append(f"rmCE{where} is not a number: {name} loses nothing under {_words(free)}.")
-    return notes
-
-
-def _listed(cells: list[TestKey]) -> str:
-    shown = [f"{name} {severity}" if severity else name for name, severity in cells[:LISTED]]
-    more = len(cells) - LISTED
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _words(names: Iterable[str]) -> str:
-    return ", ".join(name.replace("_", " ") for name in names)
-
-
-Column = tuple[str, list[str]]
-"""Title, and a cell for each line."""
+EACH_TEST = scored("", "")
+"""Stands for a column for each domain, or each attack, of the group."""
+SUMMARY = {
+    "corruptions": [
+        scored("clean", "clean"),
+        scored("corrupted (15 × 5)", "corrupted"),
+        scored("unnormalised error", "error"),
+        scored("mCE", "mce"),
+        scored("rmCE", "rmce"),
+        scored("severity 5: accuracy", "severe"),
+        scored("severity 5: mCE", "severe_mce"),
+        scored("severity 5: rmCE", "severe_rmce"),
+        scored("ECE, corrupted", "ece"),
+        scored("ECE, scaled", "scaled_ece"),
+        scored("all 19 × 5", "nineteen", lambda line: "nineteen" in line.scores),
+        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.any.overlaps),
+    ],
+    "domains": [
+        scored("clean (source)", "clean"),
+        EACH_TEST,
+        scored("mean", "domains"),
+        scored("worst", "worst_domain"),
+        scored("ECE", "ece"),
+    ],
+    "adversarial": [scored("clean", "clean"), EACH_TEST, scored("mean under attack", "adversarial")],
+    "clean": [scored("clean", "clean"), scored("ECE", "clean_ece")],
+}
+"""The columns of the summary of each suite: an entry here is all that a new one takes."""
 COSTS: dict[str, tuple[float, Callable[[Record], float | None]]] = {
     "parameters, M": (1e6, lambda r: r.parameters),
     "training, s": (1, lambda r: r.train_seconds),
     "training, TFLOP": (1e12, lambda r: r.train_flops),
     "inference, GFLOP/image": (1e9, lambda r: r.flops),
 }
-"""Column titles, with the unit and where the value stands."""
+"""Column titles, with the unit and where the value stands; figures show these, too."""
+BEHIND = [
+    Column("seeds", lambda line: str(len(line.series.seeds))),
+    Column("selection", lambda line: line.selection),
+    *map(costed, COSTS),
+    Column("training × baseline", lambda line: _ratio(line), lambda line: _ratio(line) != MISSING),
+    Column("ms/image", lambda line: _rounded(line.scores["ms"].mean)),
+]
+"""The columns behind those of every table: how the weights were selected, and at what cost."""
 PERCENT = "Per cent; ± is half the 95 % interval over seeds."
 
 
 def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
-    made = {"summary": summary(group)}
+    found: dict[str, Table | None] = {"summary": summary(group)}
     if group.suite == "corruptions":
-        made |= {"corruptions": corruptions(group), "families": families(group), "severities": severities(group)}
+        found |= {"corruptions": corruptions(group), "families": families(group), "severities": severities(group)}
     if group.suite != "clean":
-        made["calibration"] = calibration(group)
-        optional = {"comparison": comparison(group), "overlaps": overlaps(group), "passes": passes(group)}
-        made |= {name: table for name, table in optional.items() if table is not None}
-    return made
+        found |= {"calibration": calibration(group), "comparison": comparison(group)}
+        found |= {"overlaps": overlaps(group), "passes": passes(group)}
+    return {name: table for name, table in found.items() if table is not None}
 
 
 def summary(group: Group) -> Table:
     """All scores at a glance, the paper's beside ours, and what they cost."""
-    columns = _score_columns(group) + paper_columns(group)
-    notes = [PERCENT, *gap_notes(group), *touch_notes(group), *_cost_notes(group.lines)]
+    columns = [c for entry in SUMMARY[group.suite] for c in (_tests(group) if entry is EACH_TEST else [entry])]
+    unknown = [title for title in COSTS if any(_cost(line, title) == MISSING for line in group.lines)]
+    notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
+    if unknown:
+        notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
     if group.suite == "corruptions":
         notes += [*ratio_notes(group), *temperature_notes(group)]
-    return _table(f"Summary: {group.title}", group.lines, columns, notes)
+    return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
 
 
 def corruptions(group: Group) -> Table:
     """Accuracy under each corruption."""
-    found = [corruption_accuracies(line.series) for line in group.lines]
-    columns = [(_word(name), [percent(one.get(name)) for one in found]) for name in CORRUPTIONS]
+    found = {line.name: corruption_accuracies(line.series) for line in group.lines}
+    columns = [Column(spaced(name), _from(found, name)) for name in CORRUPTIONS]
     notes = ["Accuracy in per cent, mean over the five severities.", *gap_notes(group)]
     return _table(f"Each corruption: {group.title}", group.lines, columns, notes)
 
 
 def families(group: Group) -> Table:
     """Accuracy under each family of corruptions."""
-    columns = [_scored(group, family, family) for family in get_args(Family)]
+    columns = [scored(family, family) for family in get_args(Family)]
     notes = ["Accuracy in per cent, mean over the family's corruptions and severities.", *gap_notes(group)]
     return _table(f"Each family: {group.title}", group.lines, columns, notes)
 
 
 def severities(group: Group) -> Table:
     """Accuracy at each severity."""
-    found = [severity_accuracies(line.series) for line in group.lines]
-    columns = [
-        (str(severity) if severity else CLEAN, [percent(one.get(severity)) for one in found])
-        for severity in (0, *SEVERITIES)
-    ]
+    found = {line.name: severity_accuracies(line.series) for line in group.lines}
+    columns = [Column(str(severity or CLEAN), _from(found, severity)) for severity in (0, *SEVERITIES)]
     notes = ["Accuracy in per cent, mean over the fifteen corruptions.", *gap_notes(group)]
     return _table(f"Each severity: {group.title}", group.lines, columns, notes)
 
 
 def calibration(group: Group) -> Table:
     """How far confidence can be believed."""
-    shown = (("NLL", "nll", 3, 1), ("Brier", "brier", 3, 1), ("ECE, %", "ece", 2, 100))
-    columns = list[Column]()
-    for prefix, words in (("", ""), ("scaled_", ", scaled")):
-        for title, name, digits, factor in shown:
-            cells = [number(line.scores.get(prefix + name), digits, factor) for line in group.lines]
-            columns.append((title + words, cells))
-    columns.append(("clean ECE, %", [line.percent("clean_ece") for line in group.lines]))
-    columns.append(("clean ECE, %, scaled", [line.percent("clean_scaled_ece") for line in group.lines]))
-    columns.append(("temperature", [_temperature(line) for line in group.lines]))
+    columns = [
+        numbered(title + words, prefix + score, digits, factor)
+        for prefix, words in (("", ""), ("scaled_", ", scaled"))
+        for title, score, digits, factor in (("NLL", "nll", 3, 1), ("Brier", "brier", 3, 1), ("ECE, %", "ece", 2, 100))
+    ]
+    columns += [scored("clean ECE, %", "clean_ece"), scored("clean ECE, %, scaled", "clean_scaled_ece")]
+    columns.append(Column("temperature", _temperature))
     tests = TESTS.get(group.suite, group.suite)
     notes = [f"Means over the cells of the test {tests}; scaled: after temperature scaling on clean validation."]
     notes += [*gap_notes(group), *temperature_notes(group)]
@@ -214,14 +159,13 @@ def comparison(group: Group) -> Table | None:
     lines = [line for line in group.lines if line.baseline is not None and line.baseline is not line.series]
     if not lines:
         return None
-    found = [line.difference for line in lines]
     columns = [
-        ("difference, points", [MISSING if d is None else f"{100 * d.mean:+.2f}" for d in found]),
-        ("95 % interval", [MISSING if d is None else f"{100 * d.low:+.2f} to {100 * d.high:+.2f}" for d in found]),
-        ("p", [MISSING if d is None else show_p(d.p) for d in found]),
+        Column("difference, points", lambda line: f"{100 * d.mean:+.2f}" if (d := line.difference) else MISSING),
+        Column("95 % interval", _interval),
+        Column("p", lambda line: show_p(line.difference.p) if line.difference else MISSING),
     ]
     notes = ["Paired bootstrap over test images, the networks as they are; seeds are averaged first."]
-    unpaired = [line.name for line, d in zip(lines, found, strict=True) if d is None]
+    unpaired = [line.name for line in lines if line.difference is None]
     if unpaired:
         way = "one side has no complete seed, no record of single images, or other images"
         notes += [f"Not comparable image by image ({way}): {', '.join(unpaired)}.", *gap_notes(group)]
@@ -236,9 +180,9 @@ def overlaps(group: Group) -> Table | None:
     if not lines or group.suite != "corruptions":
         return None
     columns = [
-        ("seen in training", [", ".join(_word(name) for name in line.series.any.overlaps) for line in lines]),
-        ("corrupted", [line.percent("corrupted") for line in lines]),
-        ("without these", [line.percent("without_overlaps") for line in lines]),
+        Column("seen in training", lambda line: spaced(", ".join(line.series.any.overlaps))),
+        scored("corrupted", "corrupted"),
+        scored("without these", "without_overlaps"),
     ]
     notes = [PERCENT, "A training augmentation that does what a test corruption does makes that test easier."]
     return _table(f"Overlap audit: {group.title}", lines, columns, [*notes, *gap_notes(group, lines)])
@@ -246,88 +190,51 @@ def overlaps(group: Group) -> Table | None:
 
 def passes(group: Group) -> Table | None:
     """Accuracy and calibration against the noisy passes E; None where no label has several."""
-    lines = several_passes(group)
+    lines = group.several_passes
     if not lines:
         return None
     titles = {"corruptions": "corrupted", "adversarial": "under attack"}
-    score, title = group.main_score, titles.get(group.suite, "foreign domains")
     columns = [
-        ("E", [str(line.series.samples) for line in lines]),
-        ("clean", [line.percent("clean") for line in lines]),
-        (title, [line.percent(score) for line in lines]),
-        ("ECE", [line.percent("ece") for line in lines]),
-        ("NLL", [number(line.scores.get("nll"), 3) for line in lines]),
+        Column("E", lambda line: str(line.series.samples)),
+        scored("clean", "clean"),
+        scored(titles.get(group.suite, "foreign domains"), group.main_score),
+        scored("ECE", "ece"),
+        numbered("NLL", "nll", 3),
     ]
     notes = [PERCENT, "E = 0 is the network without noise.", *gap_notes(group, lines)]
     return _table(f"Noisy passes: {group.title}", lines, columns, notes)
 
 
-def several_passes(group: Group) -> list[Line]:
-    """The lines whose label has several E, by label and E."""
-    known = dict[tuple[str, str], set[int]]()
-    for line in group.lines:
-        known.setdefault((line.series.label, line.series.selection), set()).add(line.series.samples)
-    lines = [line for line in group.lines if len(known[line.series.label, line.series.selection]) > 1]
-    return sorted(lines, key=lambda line: (line.series.label, line.series.selection, line.series.samples))
+def _tests(group: Group) -> list[Column]:
+    names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
+    cells = {line.name: line.cells for line in group.lines}
+    return [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
 
 
-def show_p(p: float) -> str:
-    """As far as two thousand draws tell."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+def _from(found: Mapping[str, Mapping[Any, Estimate]], key: object) -> Callable[[Line], str]:
+    """The value under a key, by the name of the line."""
+    return lambda line: percent(found[line.name].get(key))
 
 
-def _score_columns(group: Group) -> list[Column]:
-    if group.suite == "domains":
-        each = [(_word(name), [percent(line.cells.get((name, 0))) for line in group.lines]) for name in group.domains]
-        ends = [_scored(group, "mean", "domains"), _scored(group, "worst", "worst_domain")]
-        return [_scored(group, "clean (source)", "clean"), *each, *ends, _scored(group, "ECE", "ece")]
-    if group.suite == "adversarial":
-        each = [(name, [percent(line.cells.get((name, 0))) for line in group.lines]) for name in group.attacks]
-        return [_scored(group, "clean", "clean"), *each, _scored(group, "mean under attack", "adversarial")]
-    if group.suite == "clean":
-        return [_scored(group, "clean", "clean"), _scored(group, "ECE", "clean_ece")]
-    shown = [("clean", "clean"), ("corrupted (15 × 5)", "corrupted"), ("unnormalised error", "error")]
-    shown += [("mCE", "mce"), ("rmCE", "rmce"), ("severity 5: accuracy", "severe")]
-    shown += [("severity 5: mCE", "severe_mce"), ("severity 5: rmCE", "severe_rmce")]
-    shown += [("ECE, corrupted", "ece"), ("ECE, scaled", "scaled_ece")]
-    if any("nineteen" in line.scores for line in group.lines):
-        shown.append(("all 19 × 5", "nineteen"))
-    if any(line.series.any.overlaps for line in group.lines):
-        shown.append(("without overlapping corruptions", "without_overlaps"))
-    return [_scored(group, title, name) for title, name in shown]
-
-
-def _origin_columns(lines: Sequence[Line]) -> list[Column]:
-    seeds = [str(len(line.series.seeds)) for line in lines]
-    return [("seeds", seeds), ("selection", [line.selection for line in lines])]
-
-
-def _cost_columns(lines: Sequence[Line]) -> list[Column]:
-    columns = list[Column]()
-    for title, (unit, get) in COSTS.items():
-        columns.append((title, [_cost((get(r) for r in _one_each(line)), unit) for line in lines]))
-    ratios = [training_ratio(line.series, line.baseline) for line in lines]
-    if any(ratios):
-        columns.append(("training × baseline", [f"{ratio:.2f}" if ratio else MISSING for ratio in ratios]))
-    return [*columns, ("ms/image", [_cost([line.scores["ms"].mean], 1) for line in lines])]
-
-
-def _cost_notes(lines: Sequence[Line]) -> list[str]:
-    unknown = [title for title, cells in _cost_columns(lines) if title in COSTS and MISSING in cells]
-    return [f"Not in the records: {', '.join(unknown)} (where it says {MISSING})."] if unknown else []
+def _cost(line: Line, title: str) -> str:
+    """The mean over the seeds that know it."""
+    unit, get = COSTS[title]
+    known = [value for r in _one_each(line) if (value := get(r)) is not None]
+    return _rounded(sum(known) / len(known) / unit) if known else MISSING
 
 
 def _one_each(line: Line) -> list[Record]:
+    """A record of each seed."""
     return [next(iter(cells.values())) for cells in line.series.seeds.values()]
 
 
-def _cost(values: Iterable[float | None], unit: float) -> str:
-    """The mean over the seeds that know it."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return MISSING
-    mean = sum(known) / len(known) / unit
-    return f"{mean:.0f}" if mean >= 1000 else f"{mean:.3g}"
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _ratio(line: Line) -> str:
+    ratio = training_ratio(line.series, line.baseline)
+    return f"{ratio:.2f}" if ratio else MISSING
 
 
 def _temperature(line: Line) -> str:
@@ -335,17 +242,24 @@ def _temperature(line: Line) -> str:
     return number(estimate(known), 3) if known else MISSING
 
 
-def _scored(group: Group, title: str, score: str) -> Column:
-    return title, [line.percent(score) for line in group.lines]
+def _interval(line: Line) -> str:
+    d = line.difference
+    return f"{100 * d.low:+.2f} to {100 * d.high:+.2f}" if d else MISSING
 
 
-def _word(name: str) -> str:
-    return name.replace("_", " ")
+def _table(
+    title: str,
+    lines: Sequence[Line],
+    columns: Sequence[Column],
+    notes: Iterable[str],
+    filled: Sequence[tuple[str, list[str]]] = (),
+) -> Table:
+    """The columns, those that are filled already, and those behind every table."""
 
+    def fill(some: Iterable[Column]) -> list[tuple[str, list[str]]]:
+        return [(c.title, [c.cell(line) for line in lines]) for c in some if any(map(c.when, lines))]
 
-def _table(title: str, lines: Sequence[Line], columns: Sequence[Column], notes: Iterable[str]) -> Table:
-    """With how the weights were selected, and at what cost, behind whatever the table shows."""
-    shown = [*columns, *_origin_columns(lines), *_cost_columns(lines)]
+    shown = [*fill(columns), *filled, *fill(BEHIND)]
     rows = zip([line.name for line in lines], *(cells for _, cells in shown), strict=True)
     every = dict.fromkeys([*notes, *oracle_notes(lines)])
     return Table(title, ("series", *(name for name, _ in shown)), tuple(rows), tuple(every))

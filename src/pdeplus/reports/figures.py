@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
+from .._lib.extras import require
 from .._lib.files import write_file
 from ..corruptions.suite import CORRUPTIONS
 
@@ -194,8 +195,7 @@ TITLE = {"fontSize": 12, "anchor": "start"}
 
 def write_figure(spec: Spec, folder: Path, name: str) -> None:
     """One figure as PNG, SVG and PDF, on white ground; `spec` holds its rows and its title. No display is needed."""
-    import vl_convert
-
+    (vl_convert,) = require("vl_convert", purpose="a figure as a file", extra="plots")
     svg = vl_convert.vegalite_to_svg(spec, config=LIGHT | {"background": "white"}, allowed_base_urls=[])
     write_file(folder / f"{name}.svg", svg.encode())
     write_file(folder / f"{name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))

@@ -51,6 +51,11 @@ class Folder:
     sessions: tuple[dict[str, Any], ...]
     samples: tuple[Sample, ...]
 
+    @property
+    def title(self) -> str:
+        """The folder as the page calls it."""
+        return f"{self.label} seed {self.seed} ({self.name})"
+
 
 @final
 @dataclass(frozen=True)
@@ -216,6 +221,15 @@ class Group:
         """Every attack that some line was tested with, the smallest first."""
         names = dict.fromkeys(name for line in self.lines for name in line.series.attacks)
         return sorted(names, key=attack_size)
+
+    @property
+    def several_passes(self) -> list[Line]:
+        """The lines whose label and selection come with several E, by these and E."""
+        known = dict[tuple[str, str], set[int]]()
+        for line in self.lines:
+            known.setdefault((line.series.label, line.series.selection), set()).add(line.series.samples)
+        lines = [line for line in self.lines if len(known[line.series.label, line.series.selection]) > 1]
+        return sorted(lines, key=lambda line: (line.series.label, line.series.selection, line.series.samples))
 
     @property
     def main_score(self) -> str:

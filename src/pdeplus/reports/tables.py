@@ -111,6 +111,16 @@ def number(value: Estimate | None, digits: int, factor: float = 1) -> str:
     return mean if value.half_width is None else f"{mean}{PLUS_MINUS}{factor * value.half_width:.{digits}f}"
 
 
+def show_p(p: float) -> str:
+    """A p-value as far as two thousand draws tell."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def spaced(name: str) -> str:
+    """A name, or several, in words."""
+    return name.replace("_", " ")
+
+
 def _mean_and_width(cell: str) -> tuple[str, str]:
     mean, _, width = cell.partition(PLUS_MINUS)
     return ("" if mean == MISSING else mean), width

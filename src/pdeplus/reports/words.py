@@ -1,10 +1,18 @@
-"""What the report says in sentences: the finding and the protocol."""
+"""What the report says in sentences: the finding, the protocol, and the notes under its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from .content import show_p
+from ..corruptions.base import SEVERITIES
+from ..corruptions.suite import CORRUPTIONS
+from ..evaluation.metrics import ROUNDING, estimate
+from ..evaluation.summary import CLEAN_TEST, WORST, Series, TestKey
 from .inputs import ORACLE, Group, Line
+from .tables import show_p, spaced
 
+LISTED = 20
+"""Missing cells that a note names before it only counts."""
+TESTS = {"adversarial": "attacks"}
+"""What a suite's tests are in a sentence, where its name does not say it."""
 SELECTIONS = {
     "last": "last: the weights after the last epoch; nothing was chosen.",
     "validation": "validation: the epoch that is best on held-out training images, clean and under the four extra "
@@ -13,43 +21,6 @@ SELECTIONS = {
     "leak into the choice, and the numbers are optimistic.",
     "given": "given: the network was handed over as it is; how it was chosen is not known.",
 }
-METRICS = (
-    (
-        "Corrupted accuracy",
-        "Mean over fifteen corruptions and five severities, each of the 75 cells counting the same. The unnormalised "
-        "error is one minus it. Nothing is averaged over missing cells.",
-    ),
-    (
-        "mCE",
-        "Mean corruption error: for each corruption the error summed over severities, divided by the baseline's; then "
-        "the mean over corruptions. The baseline has 100 by definition; lower is better.",
-    ),
-    (
-        "rmCE",
-        "Relative mCE: the same ratio of what corruption adds to the clean error (Hendrycks and Dietterich, 2019). It "
-        "tells how much is lost, not how much is left.",
-    ),
-    (
-        "ECE",
-        "Expected calibration error: the mean gap between confidence and accuracy in fifteen equal bins. The "
-        "temperature of the scaled values was fitted on clean validation images, never on test images.",
-    ),
-    (
-        "Accuracy under attack",
-        "Of each image changed within epsilon so as to mislead this very network, an upper bound: a better attack may "
-        "find more. ℓ∞ bounds every element of the change, ℓ2 its length. Where a network predicts with noise the "
-        "attack follows the mean of several noisy passes (EoT).",
-    ),
-    (
-        "± and bands",
-        "95 % interval of the mean over seeds by Student's t; a single seed has none. It covers chance in training.",
-    ),
-    (
-        "Paired bootstrap",
-        "Test images are drawn anew 2000 times, the same for both sides; the interval holds 95 % of the differences. "
-        "It covers chance in the choice of test images, the networks staying as they are.",
-    ),
-)
 
 
 def finding(group: Group) -> str:
@@ -62,9 +33,8 @@ def finding(group: Group) -> str:
 
 def _finding(group: Group) -> str:
     score = group.main_score
-    images = (
-        group.data if group.suite != "domains" else group.origin.rpartition("#")[0].rstrip()
-    )  # which names the source
+    named = group.origin.rpartition("#")[0].rstrip()  # of domains, it names the source
+    images = named if group.suite == "domains" else group.data
     ranked = [line for line in group.honest if score in line.scores]
     if not ranked:
         return f"On {images} no series has all the cells that a mean needs."
@@ -95,10 +65,99 @@ def _against(best: Line) -> str:
     d = best.difference
     if d is None:
         return f"; image by image it cannot be compared with {best.baseline.label}."
-    interval = f"95 % interval {100 * d.low:+.2f} to {100 * d.high:+.2f}, p {_p(d.p)}"
+    p = "p < 0.001" if d.p < 0.001 else f"p = {show_p(d.p)}"
+    interval = f"95 % interval {100 * d.low:+.2f} to {100 * d.high:+.2f}, {p}"
     return f", {100 * d.mean:+.2f} points against {best.baseline.label} ({interval}, paired bootstrap)."
 
 
-def _p(p: float) -> str:
-    shown = show_p(p)
-    return shown if shown.startswith("<") else f"= {shown}"
+def oracle_notes(lines: Iterable[Line]) -> list[str]:
+    """That an oracle leaks, where there is one."""
+    names = [line.name for line in lines if line.series.selection == ORACLE]
+    said = (
+        "were chosen on the test corruptions themselves (oracle), as the authors do: test images leak into the choice."
+    )
+    return [f"The weights of {', '.join(names)} {said}"] if names else []
+
+
+def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
+    """What each seed of some lines, or of all, lacks, and over how many seeds the scores therefore are."""
+    notes = list[str]()
+    for line in group.lines if lines is None else lines:
+        absent = [name for name in group.domains if name not in line.series.domains]
+        if absent:
+            notes.append(f"{line.name} was not tested on {spaced(', '.join(absent))}: no mean over domains.")
+        spared = [name for name in group.attacks if name not in line.series.attacks]
+        if spared:
+            notes.append(f"{line.name} was not tested with {', '.join(spared)}: no mean over attacks.")
+        series, gaps = line.series, line.series.gaps
+        notes += [
+            f"{line.name} seed {seed} was measured with several sets of weights: the last are shown."
+            for seed in series.trained_again
+        ]
+        for seed, cells in gaps.items():
+            notes.append(f"{line.name} seed {seed} lacks {len(cells)} of {len(series.wanted)} cells: {_listed(cells)}.")
+        left = line.scores[group.main_score].values if group.main_score in line.scores else ()
+        if gaps and left:
+            seeds = f"{len(left)} of its {len(series.seeds)} seeds"
+            notes.append(f"Scores of {line.name} are over the seeds that suffice: {group.main_score} over {seeds}.")
+    return notes
+
+
+def ratio_notes(group: Group) -> list[str]:
+    """Why mCE and rmCE are missing where complete records are there."""
+    if all(line.baseline is None for line in group.lines):
+        needed = f"mCE and rmCE need a baseline: no series is called {group.baseline!r}"
+        labels = dict.fromkeys(line.series.label for line in group.lines)
+        return [f"{needed} (baseline=, or --baseline, chooses another: {', '.join(labels)})."]
+    notes = list[str]()
+    for base in {id(line.baseline): line.baseline for line in group.lines if line.baseline is not None}.values():
+        name = next(line.name for line in group.lines if line.series is base)
+        if len(base.gaps) == len(base.seeds):
+            notes.append(f"mCE and rmCE need a baseline with all cells: {name} has no complete seed.")
+        else:
+            notes += _undefined(base, name)
+    return notes
+
+
+def temperature_notes(group: Group) -> list[str]:
+    """Who has no temperature."""
+    lines = [line for line in group.lines if "ece" in line.scores and "scaled_ece" not in line.scores]
+    names = ", ".join(line.name for line in lines)
+    return [f"No temperature, as there were no validation images to fit it on: {names}."] if lines else []
+
+
+def touch_notes(group: Group) -> list[str]:
+    """How many selections of the same run were measured on the test images."""
+    chosen, tests = dict[tuple[str, str], dict[str, None]](), TESTS.get(group.suite, group.suite)
+    for line in group.lines:
+        how = f"{line.series.selection}, E={line.series.samples}" if line.series.samples else line.series.selection
+        chosen.setdefault((line.series.label, line.series.config), {})[how] = None
+    return [
+        f"{label} was evaluated in {len(found)} ways ({'; '.join(found)}), so the test {tests} were touched "
+        f"{len(found)} times{' and once for every kept epoch' * (ORACLE in found)}; choosing among them by these "
+        "numbers would leak."
+        for (label, _), found in chosen.items()
+        if len(found) > 1
+    ]
+
+
+def _undefined(base: Series, name: str) -> list[str]:
+    """Ratios whose denominator is zero: the corruptions at which the baseline loses nothing."""
+    complete = {seed: cells for seed, cells in base.seeds.items() if seed not in base.gaps}
+    errors = {c: 1 - estimate([one[c].accuracy for one in complete.values()]).mean for c in base.wanted}
+    notes = list[str]()
+    for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
+        mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}
+        none = [c for c in CORRUPTIONS if mean[c] <= ROUNDING]
+        free = [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_TEST] <= ROUNDING]
+        if none:
+            notes.append(f"mCE{where} is not a number: {name} makes no error under {spaced(', '.join(none))}.")
+        if free:
+            notes.append(f"rmCE{where} is not a number: {name} loses nothing under {spaced(', '.join(free))}.")
+    return notes
+
+
+def _listed(cells: list[TestKey]) -> str:
+    shown = [f"{name} {severity}" if severity else name for name, severity in cells[:LISTED]]
+    more = len(cells) - LISTED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

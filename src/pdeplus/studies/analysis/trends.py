@@ -94,7 +94,7 @@ def severity_rows(records: Iterable[Record]) -> list[Row]:
         {"data": _name(group, groups), "series": row["series"], "severity": 0 if row["x"] == CLEAN else row["x"]}
         | {"accuracy": row["y"], "low": row["low"], "high": row["high"]}
         for group in groups
-        for row in severity_lines(group, "severity").rows
+        for row in severity_lines(group).rows
     ]
     if not rows:
         raise UserError("no record covers the fifteen corruptions at any severity: pdeplus evaluate RUN makes them")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...evaluation.records import Record
+from ...reports.book import compose
 from ...reports.inputs import gather
-from ...reports.page import compose, page_text
+from ...reports.page import page_text
 from ...reports.tables import Table
 from ..experiment import load_experiment
 from ..study import Done, Made, Study

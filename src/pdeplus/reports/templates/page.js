@@ -42,7 +42,7 @@
       .map((row) => ({ ...row, value: row.value - other.get(place(row)) }));
   };
 
-  // What specs.resolve does in Python.
+  // What figures.resolve does in Python.
   const resolve = (chart, width) => {
     let rows = rowsOf[chart.rowsOf || chart.name];
     let spec = chart.spec;
