@@ -5,10 +5,9 @@ from functools import partial
 
 import torch
 
-from pdeplus.theory.checks import box
 from pdeplus.theory.feynman_kac import expectation
 from pdeplus.theory.problems import ornstein_uhlenbeck
-from pdeplus.theory.transport import solve
+from pdeplus.theory.transport import box, solve
 
 from .results import Effort, Result, take_turns
 

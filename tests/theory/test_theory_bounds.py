@@ -7,20 +7,22 @@ import torch
 from scipy import stats
 
 from pdeplus.errors import UserError
-from pdeplus.theory.bounds import (
+from pdeplus.theory.problems import benes, constant
+from pdeplus.theory.smoothness import (
+    Sample,
     bounded_drift_slope,
     difference_bound,
+    escape,
+    fit_exponents,
     is_vacuous,
+    measure_smoothness,
     samples_needed,
     sampling_term,
     smoothness_constant,
     smoothness_term,
     spreading_factor,
 )
-from pdeplus.theory.checks import box
-from pdeplus.theory.problems import benes, constant
-from pdeplus.theory.smoothness import Sample, escape, fit_exponents, measure_smoothness
-from pdeplus.theory.transport import solve
+from pdeplus.theory.transport import box, solve
 
 
 def linear_drift_sign(x: float, expansion: float, sigma: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.theory_run import made_surfaces
 
-from pdeplus.theory.page import Plate, page_text
+from pdeplus.theory.page import page_text
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "theory.html"
-    plate = Plate("A <heading>", "Text & more", 'an "alt"', b"\x89PNG")
-    path.write_text(page_text(made_surfaces(), [], [plate]), "utf-8")
+    figures = dict.fromkeys(("surfaces", "agreement", "orders", "smoothness", "corollary"), b"\x89PNG")
+    path.write_text(page_text(made_surfaces(), [], figures), "utf-8")
     return path
 
 
@@ -52,7 +52,8 @@ def test_opens_without_trouble_and_fetches_nothing(opened, file):
     page, troubles, requests = opened
     assert troubles == []
     assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
-    assert page.locator("section h2").text_content() == "A <heading>"
+    assert page.locator("section h2").first.text_content() == "One velocity field, four diffusions"
+    assert page.locator("section img[src='data:image/png;base64,iVBORw==']").count() == 5
 
 
 def test_keys_move_the_sliders_and_the_pictures_follow(opened):

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from support.theory_run import made_surfaces
 
 from pdeplus.errors import UserError
-from pdeplus.theory.grid import Grid
+from pdeplus.theory.figures import surfaces_figure
 from pdeplus.theory.problems import Problem
 from pdeplus.theory.run import run_theory
 from pdeplus.theory.surfaces import (
@@ -29,7 +30,7 @@ from pdeplus.theory.surfaces import (
     two_spirals,
     vote,
 )
-from pdeplus.theory.transport import solve
+from pdeplus.theory.transport import Grid, solve
 
 
 def stream(seed: int = 0) -> torch.Generator:
@@ -156,6 +157,14 @@ def test_the_summary_holds_the_numbers(folder):
     text = (folder / "summary.md").read_text("utf-8")
     assert "| none |" in text
     assert "± " in text
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "matplotlib.figure", "matplotlib.colors"])
+def test_without_the_extra_the_figures_say_what_to_install(tmp_path, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=r"needs matplotlib: pip install 'pdeplus\[plots\]'$"):
+        run_theory(tmp_path / "out") if module == "matplotlib" else surfaces_figure(made_surfaces())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_in_the_way_is_told(tmp_path):

@@ -11,9 +11,8 @@ from torch import Tensor
 from .._lib.progress import counting_bar
 from ._numerics import lengths
 from .feynman_kac import expectation
-from .grid import Grid
 from .problems import Problem, bump_expectation, constant, geometric, ornstein_uhlenbeck, stretched
-from .transport import solve
+from .transport import box, solve
 
 CONFIDENCE = 0.999
 STEPS = (8, 16, 32, 64, 128)
@@ -138,16 +137,11 @@ def exact(problem: Problem, x: Tensor) -> Tensor:
     return problem.solution(x, 0.0)
 
 
-def box(dimension: int, half_width: float, cells: int) -> Grid:
-    """A box about 0 in so many cells along each axis."""
-    return Grid(low=(-half_width,) * dimension, high=(half_width,) * dimension, points=(cells + 1,) * dimension)
-
-
 def _agreement(case: Case, paths: int, steps: int, points: int, seed: int) -> Agreement:
     problem = case.problem
     along = torch.linspace(-case.reach, case.reach, points, dtype=torch.float64)
     x = along[:, None] * torch.tensor([1.0, 0.5][: problem.dimension], dtype=torch.float64)
     grid = box(problem.dimension, case.half_width, case.cells)
-    estimate = expectation(problem, x.float(), paths=paths, steps=steps, seed=seed, confidence=CONFIDENCE)
-    values = solve(problem, grid).at(x)
-    return Agreement(case.title, along, exact(problem, x), values, estimate.mean, estimate.low, estimate.high)
+    by_paths = expectation(problem, x.float(), paths=paths, steps=steps, seed=seed, confidence=CONFIDENCE)
+    by_grid = solve(problem, grid).at(x)
+    return Agreement(case.title, along, exact(problem, x), by_grid, by_paths.mean, by_paths.low, by_paths.high)

@@ -3,17 +3,17 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 
+from .._lib.extras import require
 from .._lib.files import write_file
 from ._numerics import flags
-from .bounds import (
+from .checks import CONFIDENCE, Agreement, Order
+from .smoothness import (
+    Smoothness,
     difference_bound,
     samples_needed,
     sampling_term,
@@ -21,20 +21,22 @@ from .bounds import (
     smoothness_term,
     spreading_factor,
 )
-from .checks import CONFIDENCE, Agreement, Order
-from .smoothness import Smoothness
 from .surfaces import SHOWN, Points, Surface, Surfaces
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, FAINT = "#20262e", "#c9d0d8"
-CLASSES = LinearSegmentedColormap.from_list("classes", [BLUE, "#f7f7f7", ORANGE])
 MARKERS = ("o", "^")
 TITLES = {"none": "no diffusion", "small": "small", "large": "large", "adaptive": "adaptive σ(x)"}
 FONT = 12
+PURPOSE = "a figure of the theory"
 PNG_DPI = 110
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
+def save_figure(figure: "Figure", folder: Path, name: str) -> bytes:
     """Write a figure as PNG and SVG; the PNG comes back."""
     images = dict[str, bytes]()
     for kind in ("svg", "png"):
@@ -46,9 +48,9 @@ def save_figure(figure: Figure, folder: Path, name: str) -> bytes:
     return images["png"]
 
 
-def surfaces_figure(found: Surfaces) -> Figure:
+def surfaces_figure(found: Surfaces) -> "Figure":
     """Upper row: u(x, 0) as a surface; lower row: its contours with the training points."""
-    figure = Figure(figsize=(16, 8.6), layout="constrained")
+    figure = _figure(16, 8.6)
     for column, surface in enumerate(found.surfaces):
         _draw_surface(figure.add_subplot(2, 4, column + 1, projection="3d"), surface)
         _draw_contour(figure.add_subplot(2, 4, column + 5), surface, found.fitted.train)
@@ -57,9 +59,9 @@ def surfaces_figure(found: Surfaces) -> Figure:
     return figure
 
 
-def agreement_figure(found: Sequence[Agreement]) -> Figure:
+def agreement_figure(found: Sequence[Agreement]) -> "Figure":
     """What grid and paths give beyond the closed form, in thousandths, for every problem that has one."""
-    figure = Figure(figsize=(14, 7.2), layout="constrained")
+    figure = _figure(14, 7.2)
     for i, one in enumerate(found):
         axes = _axes(figure, 2, 3, i + 1, one.title, "x" if i >= 3 else "", "" if i % 3 else "difference × 1000")
         axes.axhline(0, color=INK, lw=1.5, label="closed form")
@@ -75,9 +77,9 @@ def agreement_figure(found: Sequence[Agreement]) -> Figure:
     return figure
 
 
-def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> Figure:
+def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> "Figure":
     """Errors under refinement, with the fitted slopes."""
-    figure = Figure(figsize=(13, 5.2), layout="constrained")
+    figure = _figure(13, 5.2)
     sides = (("grid spacing h", "grid: error falls as h³", grids), ("time step Δt", "Euler-Maruyama: as Δt", paths))
     for i, (label, title, orders) in enumerate(sides):
         axes = _axes(figure, 1, 2, i + 1, title, label, "" if i else "largest error")
@@ -89,9 +91,9 @@ def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> Figure:
     return figure
 
 
-def smoothness_figure(found: Smoothness) -> Figure:
+def smoothness_figure(found: Smoothness) -> "Figure":
     """Theorem 1: all differences under the sharp bound; what small σ does; and a bounded drift that escapes."""
-    figure = Figure(figsize=(16, 5.2), layout="constrained")
+    figure = _figure(16, 5.2)
     _draw_differences(
         _axes(figure, 1, 3, 1, "o = sign(x), random drifts", "κ(L) ‖δ‖/σ", "largest |u(x+δ,0) − u(x,0)|"), found
     )
@@ -105,9 +107,9 @@ def smoothness_figure(found: Smoothness) -> Figure:
     return figure
 
 
-def corollary_figure() -> Figure:
+def corollary_figure() -> "Figure":
     """The corollary's bound over σ for several N, and the N it takes to say anything."""
-    figure = Figure(figsize=(13, 5.2), layout="constrained")
+    figure = _figure(13, 5.2)
     sigmas = np.geomspace(0.1, 30, 200)
     constant = smoothness_constant(oscillation=1.0)
     terms = [smoothness_term(float(s), distance=1.0, constant=constant) for s in sigmas]
@@ -133,7 +135,7 @@ def corollary_figure() -> Figure:
 def _draw_surface(axes: Any, surface: Surface) -> None:
     x, y, u = _shown(surface, 140)
     axes.plot_surface(
-        x, y, u, cmap=CLASSES, vmin=0, vmax=1, rstride=1, cstride=1, lw=0, antialiased=False, rasterized=True
+        x, y, u, cmap=_classes(), vmin=0, vmax=1, rstride=1, cstride=1, lw=0, antialiased=False, rasterized=True
     )
     axes.set(zlim=(0, 1), xticks=[], yticks=[], zticks=[0, 0.5, 1])
     axes.tick_params(labelsize=FONT - 2)
@@ -143,9 +145,9 @@ def _draw_surface(axes: Any, surface: Surface) -> None:
     axes.set_title(TITLES[surface.name] + (sigma if surface.sigma else ""), fontsize=FONT + 2)
 
 
-def _draw_contour(axes: Axes, surface: Surface, points: Points) -> None:
+def _draw_contour(axes: "Axes", surface: Surface, points: Points) -> None:
     x, y, u = _shown(surface, 200)
-    axes.contourf(x, y, u, levels=np.linspace(0, 1, 11), cmap=CLASSES, vmin=0, vmax=1)
+    axes.contourf(x, y, u, levels=np.linspace(0, 1, 11), cmap=_classes(), vmin=0, vmax=1)
     axes.contour(x, y, u, levels=[0.5], colors=INK, linewidths=1.5)
     predicted, told = surface.solution.at(points.x) > 0.5, points.given == 1
     for right in (True, False):
@@ -168,7 +170,7 @@ def _shown(surface: Surface, n: int) -> tuple[Any, Any, Any]:
     return x.numpy(), y.numpy(), u.numpy()
 
 
-def _draw_differences(axes: Axes, found: Smoothness) -> None:
+def _draw_differences(axes: "Axes", found: Smoothness) -> None:
     steps = [s for s in found.samples if s.ending == "step"]
     sigmas = sorted({s.sigma for s in steps}, reverse=True)
     for sigma, colour, marker in zip(sigmas, (ORANGE, YELLOW, GREEN, BLUE, PURPLE), "os^Dv", strict=False):
@@ -184,7 +186,7 @@ def _draw_differences(axes: Axes, found: Smoothness) -> None:
     axes.legend(fontsize=FONT - 1, frameon=False, loc="lower right")
 
 
-def _draw_limits(axes: Axes, found: Smoothness) -> None:
+def _draw_limits(axes: "Axes", found: Smoothness) -> None:
     names = {"step": (BLUE, "o", "o = sign(x): grows as 1/σ"), "slope": (GREEN, "^", "o = tanh(2x): levels off")}
     for ending, (colour, marker, name) in names.items():
         some = [s for s in found.samples if s.ending == ending and abs(s.distance / s.sigma - 0.1) < 1e-9]
@@ -194,7 +196,18 @@ def _draw_limits(axes: Axes, found: Smoothness) -> None:
     axes.legend(fontsize=FONT - 1, frameon=False)
 
 
-def _axes(figure: Figure, rows: int, columns: int, place: int, title: str, x: str, y: str) -> Axes:
+def _figure(width: float, height: float) -> "Figure":
+    (drawing,) = require("matplotlib.figure", purpose=PURPOSE, extra="plots")
+    return drawing.Figure(figsize=(width, height), layout="constrained")
+
+
+def _classes() -> Any:
+    """From the colour of class 0 to that of class 1."""
+    (colors,) = require("matplotlib.colors", purpose=PURPOSE, extra="plots")
+    return colors.LinearSegmentedColormap.from_list("classes", [BLUE, "#f7f7f7", ORANGE])
+
+
+def _axes(figure: "Figure", rows: int, columns: int, place: int, title: str, x: str, y: str) -> "Axes":
     axes = figure.add_subplot(rows, columns, place)
     axes.set_title(title, fontsize=FONT + 1)
     axes.set_xlabel(x, fontsize=FONT)

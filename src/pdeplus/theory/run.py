@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from .._lib.extras import require
 from .._lib.files import make_folder, write_file
 from ..errors import UserError
-from .bounds import samples_needed, sampling_term, smoothness_constant, smoothness_term
 from .checks import Agreement, Order, agreements, cases, euler_order, grid_order, sampled_order
 from .figures import agreement_figure, corollary_figure, orders_figure, save_figure, smoothness_figure, surfaces_figure
-from .page import Plate, page_text
-from .smoothness import SIGMAS, Smoothness, measure_smoothness
+from .page import page_text
+from .smoothness import (
+    SIGMAS,
+    Smoothness,
+    measure_smoothness,
+    samples_needed,
+    sampling_term,
+    smoothness_constant,
+    smoothness_term,
+)
 from .surfaces import Surface, Surfaces, between, surfaces
 
 
@@ -42,11 +50,12 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"out={folder} is a file; choose a folder")
+    require("matplotlib", purpose="pdeplus theory", extra="plots")  # before a minute of work
     make_folder(folder)
     found = compute(quick=quick, seed=seed)
     summary = summarise(found, quick=quick, seed=seed)
-    plates = _draw(found, folder)
-    write_file(folder / "theory.html", page_text(found.surfaces, found.more, plates).encode())
+    figures = _draw(found, folder)
+    write_file(folder / "theory.html", page_text(found.surfaces, found.more, figures).encode())
     write_file(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False).encode())
     write_file(folder / "summary.md", summary_text(summary).encode())
     return folder
@@ -118,7 +127,8 @@ def _corollary_row(sigma: float) -> dict[str, float | int | None]:
     return {"sigma_over_distance": sigma, "bound_at_10000": bound, "samples_needed": needed}
 
 
-def _draw(found: Findings, folder: Path) -> list[Plate]:
+def _draw(found: Findings, folder: Path) -> dict[str, bytes]:
+    """The figures as PNG, by name; each is a file, too."""
     figures = {
         "surfaces": surfaces_figure(found.surfaces),
         "agreement": agreement_figure(found.agreements),
@@ -126,44 +136,7 @@ def _draw(found: Findings, folder: Path) -> list[Plate]:
         "smoothness": smoothness_figure(found.smoothness),
         "corollary": corollary_figure(),
     }
-    return [Plate(*PLATES[name], save_figure(figure, folder, f"theory-{name}")) for name, figure in figures.items()]
-
-
-PLATES = {
-    "surfaces": (
-        "One velocity field, four diffusions",
-        "Without diffusion the solution follows single wrong labels in thin tongues. A small fixed σ leaves some of "
-        "them, a large one blurs the middle, where the classes lie close together. The learnt σ(x) is smaller there "
-        "than outside.",
-        "Four surfaces above four contour plots with training points: no, small, large and adaptive diffusion",
-    ),
-    "agreement": (
-        "Grid and paths against closed forms",
-        "Wherever the solution is known in closed form, the grid's error is below what sampling can show, and the "
-        "99.9 % intervals of the simulated paths are compared with the closed form.",
-        "Six panels of differences from the closed form near zero",
-    ),
-    "orders": (
-        "Orders of convergence",
-        "Halving the grid spacing divides the grid's error by eight; halving the time step halves the error of "
-        "Euler-Maruyama.",
-        "Errors over step sizes on logarithmic axes, straight lines with slopes near three and one",
-    ),
-    "smoothness": (
-        "Theorem 1: how much diffusion smooths",
-        "Left: the largest difference over all x stays under the sharp bound. Middle: with a jump at the end the slope "
-        "grows as 1/σ, with a smooth end it levels off. Right: a drift that is bounded, but whose Lipschitz constant "
-        "grows as σ falls, keeps its difference while every power of ‖δ‖/σ falls to 0.",
-        "Three panels: differences under the bound, slopes as σ falls, a drift that escapes the theorem",
-    ),
-    "corollary": (
-        "Corollary: what the bound is worth",
-        "The bound on the generalisation error says something only where σ is at least 0.4 of the width of a cell, and "
-        "then needs more samples than there are cells.",
-        "The bound over σ for several sample sizes, and the samples needed",
-    ),
-}
-"""Heading, text and alternative text of each figure."""
+    return {name: save_figure(figure, folder, f"theory-{name}") for name, figure in figures.items()}
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:

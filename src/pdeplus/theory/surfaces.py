@@ -15,9 +15,8 @@ from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import coverage_nll
 from ._numerics import lengths, one_thread
-from .grid import Grid, Solution
 from .problems import Field, Problem
-from .transport import solve
+from .transport import Grid, Solution, box, solve
 
 LAYERS = 16
 """Of the network that stands for the field in everything but its training."""
@@ -273,7 +272,7 @@ def surfaces(*, seed: int = 0, points: int = 160, iterations: int = 1200, cells:
         cells: of the grid along each axis; fewer than 160 may be too coarse for the small diffusion, and refused.
     """
     fitted = fit_points(seed=seed, points=points, iterations=iterations)
-    grid = square_grid(cells)
+    grid = box(2, HALF_WIDTH, cells)
     wanted = {"none": 0.0, "small": SMALL, "large": LARGE, "adaptive": None}
     solved = _solve_all(fitted, wanted, grid)
     network = output(flow(fitted.velocity, fitted.held_out.x)[-1])
@@ -306,11 +305,6 @@ def problem_of(fitted: Fitted, sigma: float | None) -> Problem:
     fixed: Field = lambda x, t: x.new_full((len(x),), sigma or 0.0)  # noqa: E731
     scale = fitted.scale if sigma is None else fixed
     return Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
-
-
-def square_grid(cells: int) -> Grid:
-    """The box in so many cells along each axis."""
-    return Grid(low=(-HALF_WIDTH,) * 2, high=(HALF_WIDTH,) * 2, points=(cells + 1,) * 2)
 
 
 def roughness(solution: Solution) -> float:

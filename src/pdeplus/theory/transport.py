@@ -1,4 +1,6 @@
-"""TE_AdaDiff on a grid: ∂u/∂t + F·∇u + ½G²Δu = 0 from u(x, 1) = o(x) back to t = 0, in one or two dimensions.
+"""The transport equation on a grid: ∂u/∂t + F·∇u + ½G²Δu = 0 (TE_AdaDiff) from u(x, 1) = o(x) back to t = 0.
+
+Grids have one or two dimensions; `solve` gives a `Solution`, which knows u at the grid points and between them.
 
 In τ = 1-t the equation reads ∂u/∂τ = F·∇u + ½G²Δu. Space: fourth-order central differences for both terms and, for
 the transport, the dissipation |F|h³/12 ∂⁴u, which together is the third-order upwind-biased difference. Time: the
@@ -19,17 +21,22 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import cached_property
+from typing import Any, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import interpolate
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import UserError
 from ._numerics import floats, one_thread
-from .grid import Grid, Solution
 from .problems import Problem, drift_at, scale_at, terminal_at
 
+LEAST_POINTS = 5
+"""Along an axis: the width of the difference stencil."""
 TRANSPORT_LIMIT = 1.5
 """Largest Δt Σ|F|/h of a stable step without diffusion; the von Neumann bound is 1.61."""
 DIFFUSION_LIMIT = 0.45
@@ -43,13 +50,85 @@ MARGIN = 1.02
 
 
 @final
-@dataclass(frozen=True)
-class _Coefficients:
-    """Fields at a time, and the weights that they give five neighbours along each axis."""
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A box cut evenly along each axis, both ends included.
 
-    drift: Tensor
-    scale: Tensor
-    weights: tuple[tuple[Tensor, ...], ...]
+    Args:
+        low: the box's lower corner, one number for each dimension.
+        high: its upper corner.
+        points: how many along each axis, at least 5.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    points: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.low) not in (1, 2) or not len(self.low) == len(self.high) == len(self.points):
+            raise UserError(f"low={self.low}, high={self.high}, points={self.points} must each have 1 or 2 entries")
+        for low, high, points in zip(self.low, self.high, self.points, strict=True):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise UserError(f"low={low:g} must be below high={high:g}, both finite")
+            if points < LEAST_POINTS:
+                raise UserError(f"points={points} must be at least {LEAST_POINTS} along each axis")
+
+    @property
+    def dimension(self) -> int:
+        """1 or 2."""
+        return len(self.points)
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Between neighbours, along each axis."""
+        return tuple((b - a) / (n - 1) for a, b, n in zip(self.low, self.high, self.points, strict=True))
+
+    @property
+    def axes(self) -> tuple[Tensor, ...]:
+        """The coordinates along each axis."""
+        ends = zip(self.low, self.high, self.points, strict=True)
+        return tuple(torch.linspace(a, b, n, dtype=torch.float64) for a, b, n in ends)
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """Every point of the grid, N×d, the last axis running fastest; always the same tensor."""
+        return torch.stack(torch.meshgrid(*self.axes, indexing="ij"), -1).reshape(-1, self.dimension)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """u on a grid at the times that were kept.
+
+    Args:
+        grid: where.
+        times: when, in the order asked for.
+        values: times×grid points.
+        steps: how many time steps from 1 to 0 it took.
+    """
+
+    grid: Grid
+    times: tuple[float, ...]
+    values: Tensor
+    steps: int
+
+    def on_grid(self, t: float = 0.0) -> Tensor:
+        """u(·, t) on the grid; t must be among the times that were kept."""
+        if t not in self.times:
+            kept = ", ".join(f"{time:g}" for time in self.times)
+            raise UserError(f"t={t:g} was not kept; solve with keep=({t:g}, …) or choose from {kept}")
+        return self.values[self.times.index(t)]
+
+    def at(self, points: Tensor, t: float = 0.0) -> Tensor:
+        """u(points, t) for points N×d inside the grid, N; between grid points by cubic splines."""
+        x = points.detach().double().numpy()
+        if x.ndim != 2 or x.shape[1] != self.grid.dimension:
+            raise UserError(f"points of shape {x.shape} must be N×{self.grid.dimension}, one row for each point")
+        outside = ((x < np.array(self.grid.low)) | (x > np.array(self.grid.high))).any(-1)
+        if outside.any():
+            first = ", ".join(f"{part:.4g}" for part in x[outside][0])
+            raise UserError(f"the point ({first}) lies outside the grid; solve on a larger one")
+        return torch.from_numpy(_spline(self.grid, self.on_grid(t).numpy(), x))
 
 
 @one_thread()
@@ -82,6 +161,11 @@ def solve(problem: Problem, grid: Grid, steps: int | None = None, *, keep: Seque
     return Solution(grid=grid, times=tuple(float(t) for t in keep), values=values, steps=taken)
 
 
+def box(dimension: int, half_width: float, cells: int) -> Grid:
+    """A box about 0 in so many cells along each axis."""
+    return Grid(low=(-half_width,) * dimension, high=(half_width,) * dimension, points=(cells + 1,) * dimension)
+
+
 def least_steps(problem: Problem, grid: Grid) -> int:
     """The least number of steps from t = 1 to t = 0 that is stable, as the fields look at 33 times."""
     times = [i / (LOOKS - 1) for i in range(LOOKS)]
@@ -103,12 +187,21 @@ def check_resolution(problem: Problem, grid: Grid) -> None:
     share = float(coarse.sum()) / len(nodes)
     if share == 0:
         return
-    have = " × ".join(map(str, grid.points))
-    text = f"points={have} smooth more than the diffusion asked for at {100 * share:.3g} % of the grid"
+    text = f"points={_shape(grid)} smooth more than the diffusion asked for at {100 * share:.3g} % of the grid"
     if share > 0.5:
         raise UserError(f"{text}; {_sufficient(grid, enough.quantile(0.5, 0))} points suffice for most of it")
     most = _sufficient(grid, enough[coarse].quantile(0.5, 0))
     warnings.warn(f"{text}, where u comes out smoother than it is; {most} points would halve this", stacklevel=3)
+
+
+@final
+@dataclass(frozen=True)
+class _Coefficients:
+    """Fields at a time, and the weights that they give five neighbours along each axis."""
+
+    drift: Tensor
+    scale: Tensor
+    weights: tuple[tuple[Tensor, ...], ...]
 
 
 def _sufficient(grid: Grid, spacing: Tensor) -> str:
@@ -191,8 +284,7 @@ def _check_steps(steps: int | None, least: int, grid: Grid) -> int:
     if steps is None:
         return math.ceil(MARGIN * least)
     if steps < least:
-        have = " × ".join(map(str, grid.points))
-        raise UserError(f"steps={steps} must be at least {least} for these fields on {have} points")
+        raise UserError(f"steps={steps} must be at least {least} for these fields on {_shape(grid)} points")
     return steps
 
 
@@ -202,3 +294,16 @@ def _check_times(keep: Sequence[float]) -> None:
     for t in keep:
         if not 0 <= t <= 1:
             raise UserError(f"keep has {t:g}; times must lie between 0 and 1")
+
+
+def _spline(grid: Grid, values: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cubic in every direction, through all values."""
+    splines: Any = interpolate  # its types are loose
+    axes = [axis.numpy() for axis in grid.axes]
+    if grid.dimension == 1:
+        return np.asarray(splines.make_interp_spline(axes[0], values, k=3)(x[:, 0]))
+    return np.asarray(splines.RectBivariateSpline(*axes, values)(x[:, 0], x[:, 1], grid=False))
+
+
+def _shape(grid: Grid) -> str:
+    return " × ".join(map(str, grid.points))
