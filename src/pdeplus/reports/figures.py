@@ -155,40 +155,27 @@ def _filled(node: Any, names: Sequence[str], picked: Mapping[str, Any]) -> Any:
     return {k: list(names) if k == "domain" and v == NAMES else _filled(v, names, picked) for k, v in parts.items()}
 
 
-Theme = dict[str, Any]
-
-
-def _theme(text: str, faint: str, colours: list[str]) -> Theme:
+def _theme(text: str, faint: str, colours: str) -> Spec:
+    words = {"labelColor": text, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
+    words["titleFontWeight"] = "normal"
+    symbols = {"symbolSize": 70, "symbolStrokeWidth": 2, "symbolOpacity": 1}
+    gradient = {"gradientLength": 160, "gradientThickness": 10}
     return {
         "background": None,
         "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif",
         "view": {"stroke": None},
         "title": {"color": text, "subtitleColor": text},
-        "axis": {"labelColor": text, "titleColor": text, "titleFontWeight": "normal", "labelFontSize": 12}
-        | {"titleFontSize": 12, "gridColor": faint, "domainColor": faint, "tickColor": faint, "labelLimit": 150},
+        "axis": {**words, "gridColor": faint, "domainColor": faint, "tickColor": faint, "labelLimit": 150},
         "axisOrdinal": {"grid": False},
         "axisX": {"grid": False},
-        "legend": {"orient": "bottom", "labelColor": text, "titleColor": text, "labelFontSize": 12, "titleFontSize": 12}
-        | {
-            "titleFontWeight": "normal",
-            "labelLimit": 220,
-            "gradientLength": 160,
-            "gradientThickness": 10,
-            "symbolSize": 70,
-            "symbolStrokeWidth": 2,
-            "symbolOpacity": 1,
-        },
+        "legend": {**words, "orient": "bottom", "labelLimit": 220, **gradient, **symbols},
         "line": {"strokeWidth": 2},
-        "range": {"category": colours},
+        "range": {"category": colours.split()},
     }
 
 
-LIGHT = _theme(
-    "#20262e", "#d9dee4", ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8A8A8A"]
-)
-DARK = _theme(
-    "#e4e8ed", "#3a434e", ["#56B4E9", "#E69F00", "#2BC598", "#CC79A7", "#F0E442", "#F07F3C", "#F2F2F2", "#9A9A9A"]
-)
+LIGHT = _theme("#20262e", "#d9dee4", "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #333333 #8A8A8A")
+DARK = _theme("#e4e8ed", "#3a434e", "#56B4E9 #E69F00 #2BC598 #CC79A7 #F0E442 #F07F3C #F2F2F2 #9A9A9A")
 PNG_SCALE = 2
 TITLE = {"fontSize": 12, "anchor": "start"}
 

@@ -98,9 +98,8 @@ def _records_of(path: Path) -> list[Record]:
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a run folder or a file of records")
     if not (path / RECORDS).is_file():
-        Run.load(path)
-        raise UserError(f"{path} has no records yet: pdeplus evaluate {path}")
-    found = read_records(path / RECORDS)
+        Run.load(path)  # which tells what is no run folder
+    found = read_records(path / RECORDS) if (path / RECORDS).is_file() else []
     if not found:
         raise UserError(f"{path} has no records yet: pdeplus evaluate {path}")
     return found
@@ -152,7 +151,7 @@ def _read_json(path: Path, default: Any) -> Any:
 
 
 ORACLE = "oracle"
-SELECTIONS = {ORACLE: "oracle (chosen on the test corruptions)"}
+"""How weights are selected that were chosen on the test corruptions."""
 
 
 @final
@@ -181,7 +180,7 @@ class Line:
     @property
     def selection(self) -> str:
         """How the weights were chosen, in words."""
-        return SELECTIONS.get(self.series.selection, self.series.selection)
+        return self.series.selection + " (chosen on the test corruptions)" * (self.series.selection == ORACLE)
 
     def percent(self, score: str) -> str:
         """A score in per cent, or that it is missing."""

@@ -13,30 +13,23 @@ MISSING = "—"
 """A score that cannot be computed; a note says why."""
 PLUS_MINUS = " ± "
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
-_LATEX = {
+_LATEX = {letter: f"\\{letter}" for letter in "{}&%$#_"} | {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': "''",
+    "…": r"\dots{}",
     "±": r"$\pm$",
     "×": r"$\times$",
     "·": r"$\cdot$",
     "σ": r"$\sigma$",
     "≤": r"$\leq$",
+    "−": "$-$",
     "—": "---",
     "–": "--",
-    "−": "$-$",
-    "…": r"\dots{}",
+    '"': "''",
 }
 
 
@@ -66,10 +59,10 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         spread = [any(PLUS_MINUS in row[i] for row in self.rows) for i in range(len(self.columns))]
-        writer.writerow(_split(self.columns, spread, [f"{name} ±" for name in self.columns]))
-        for row in self.rows:
-            means, widths = zip(*(_mean_and_width(cell) for cell in row), strict=True)
-            writer.writerow(_split(means, spread, widths))
+        pairs = [[(name, f"{name} ±") for name in self.columns]]
+        pairs += [[_mean_and_width(cell) for cell in row] for row in self.rows]
+        for row in pairs:
+            writer.writerow([escape_csv(t) for pair, wide in zip(row, spread, strict=True) for t in pair[: 1 + wide]])
         return out.getvalue()
 
     def to_latex(self) -> str:
@@ -124,11 +117,6 @@ def spaced(name: str) -> str:
 def _mean_and_width(cell: str) -> tuple[str, str]:
     mean, _, width = cell.partition(PLUS_MINUS)
     return ("" if mean == MISSING else mean), width
-
-
-def _split(means: Sequence[str], spread: Sequence[bool], widths: Sequence[str]) -> list[str]:
-    pairs = zip(means, spread, widths, strict=True)
-    return [escape_csv(text) for mean, wide, width in pairs for text in ((mean, width) if wide else (mean,))]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
