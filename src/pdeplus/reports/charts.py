@@ -22,6 +22,12 @@ DOT = {"type": "point", "filled": True, "size": 110, "opacity": 1}
 LEVEL = {"labelAngle": 0}
 """An axis whose labels are written from left to right."""
 SHOWN_LINES = {"series": "lines"}
+POINTS = 20_000
+"""Most points of all training curves together: of more, only every second, third … epoch is shown."""
+TICKS = {"expr": "max(1, min(domain('x')[1] - domain('x')[0], width / 50))"}
+"""Ticks at whole epochs only."""
+EPOCH: Spec = {"field": "x", "type": "quantitative", "title": "epoch", "axis": {"tickCount": TICKS, "format": "d"}}
+ACCURACY, LOSS, SIGMA = "validation/accuracy", "loss/", "sigma/"
 
 
 def figures_of(group: Group) -> list[Figure]:
@@ -214,14 +220,6 @@ def _label(line: Line) -> str:
     """The line's name without its E, which is on the axis."""
     label = line.series.label
     return label + line.name[len(label) :].replace(f" E={line.series.samples}", "", 1)
-
-
-POINTS = 20_000
-"""Of all curves together: with more, only every second, third … epoch is shown."""
-TICKS = {"expr": "max(1, min(domain('x')[1] - domain('x')[0], width / 50))"}
-"""At whole epochs only."""
-EPOCH: Spec = {"field": "x", "type": "quantitative", "title": "epoch", "axis": {"tickCount": TICKS, "format": "d"}}
-ACCURACY, LOSS, SIGMA = "validation/accuracy", "loss/", "sigma/"
 
 
 def training_figures(folders: Sequence[Folder], order: Sequence[str]) -> tuple[list[Menu], list[Figure]]:

@@ -1,4 +1,4 @@
-"""What figures are made of: Vega-Lite specs in plain dicts, and how rows are chosen for them.
+"""What figures consist of: Vega-Lite specs in plain dicts, how rows are chosen for them, their colours and files.
 
 Text from records is only ever data in a spec, so that none of it is taken for markup or for an expression.
 """
@@ -21,11 +21,11 @@ AT_FIRST = 8
 CHOSEN = "chosen"
 """{CHOSEN: field} stands in a spec for what the field's menu has chosen."""
 WIDTH = 460
-"""Of a figure in a file; in the page it is as wide as its box."""
+"""Width of a figure in a file; in the page it is as wide as its box."""
 LEGEND: Spec = {"columns": {CHOSEN: "columns"}, "title": None}
 DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3]]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
-"""One fewer than colours, so that more lines than these still differ."""
+"""Shapes, one fewer than colours, so that more lines than these still differ."""
 
 
 @final

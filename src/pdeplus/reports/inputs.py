@@ -1,4 +1,4 @@
-"""What a report is made from: records, and what run folders tell besides them."""
+"""What a report shows: records, what run folders tell besides them, and the groups of series to compare."""
 
 import base64
 import binascii
@@ -20,6 +20,8 @@ from .tables import MISSING, percent
 
 Item = Record | Run | str | Path
 RECORDS = "records.jsonl"
+ORACLE = "oracle"
+"""How weights are selected that were chosen on the test corruptions."""
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -35,7 +37,7 @@ class Sample:
     prediction: str
     confidence: float
     png: str
-    """Base64."""
+    """The image file in Base64."""
 
 
 @final
@@ -148,10 +150,6 @@ def _read_json(path: Path, default: Any) -> Any:
         return json.loads(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); put it back from a copy or delete it") from error
-
-
-ORACLE = "oracle"
-"""How weights are selected that were chosen on the test corruptions."""
 
 
 @final

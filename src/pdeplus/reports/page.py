@@ -71,7 +71,7 @@ def page_text(book: Book, title: str) -> str:
 
 
 def sections_of(book: Book) -> list[Section]:
-    """Those that have something to show, in their order."""
+    """The sections that have something to show, in their order."""
     passes = [f"passes-{score}" for score in ("corrupted", "domains", "adversarial", "ece")]
     found = [
         Section("summary", "Summary", _each(book, ["summary"], ["domains", "epsilon", "cost"], COMPARED)),

@@ -1,4 +1,4 @@
-"""Small arrays on one thread."""
+"""Small arrays: one thread for them, and their numbers as Python's, with types."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ def floats(x: Tensor) -> list[float]:
 
 
 def lengths(x: Tensor, dim: int = -1) -> Tensor:
-    """Of the vectors along a dimension."""
+    """Lengths of the vectors along a dimension."""
     linalg: Any = torch.linalg  # its types are loose
     return cast(Tensor, linalg.vector_norm(x, dim=dim))
 

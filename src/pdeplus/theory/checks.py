@@ -17,7 +17,7 @@ from .transport import box, solve
 CONFIDENCE = 0.999
 STEPS = (8, 16, 32, 64, 128)
 FEW_STEPS = (4, 8, 16, 32)
-"""Beyond, sampling errs as much as the steps."""
+"""Steps of sampled paths: with more, sampling errs as much as the steps."""
 CELLS = {1: (80, 120, 160, 200, 240), 2: (48, 64, 96, 128)}
 
 

@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 1 << 15
 @final
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """u(points, 0) with an interval for each point, N.
+    """u(points, 0) as the mean over paths, with an interval for each point, N.
 
     The interval is for the Euler-Maruyama expectation: it does not hold the error of finite steps, which falls as
     1/steps.
@@ -49,7 +49,9 @@ def expectation(
         seed: of the noise.
         confidence: that the interval of one point holds the expectation, between 0 and 1.
     """
-    _check(paths=(paths, 2), steps=(steps, 1))
+    for name, value, least in (("paths", paths, 2), ("steps", steps, 1)):
+        if value < least:
+            raise UserError(f"{name}={value} must be at least {least}")
     if not 0 < confidence < 1:
         raise UserError(f"confidence={confidence:g} must lie between 0 and 1, such as 0.95")
     check_points("points", points, problem.dimension)
@@ -85,9 +87,3 @@ def _moments(problem: Problem, points: Tensor, paths: int, steps: int, seed: int
         mean += gap * n / (done + n)
         done += n
     return mean, squares
-
-
-def _check(**counts: tuple[int, int]) -> None:
-    for name, (value, least) in counts.items():
-        if value < least:
-            raise UserError(f"{name}={value} must be at least {least}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+BLUE, ORANGE, GREEN, PURPLE, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 INK, FAINT = "#20262e", "#c9d0d8"
 MARKERS = ("o", "^")
 TITLES = {"none": "no diffusion", "small": "small", "large": "large", "adaptive": "adaptive σ(x)"}
@@ -54,9 +54,7 @@ def surfaces_figure(found: Surfaces) -> "Figure":
     for column, surface in enumerate(found.surfaces):
         _draw_surface(figure.add_subplot(2, 4, column + 1, projection="3d"), surface)
         _draw_contour(figure.add_subplot(2, 4, column + 5), surface, found.fitted.train)
-    handles, labels = figure.axes[1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=FONT, frameon=False)
-    return figure
+    return _with_legend(figure, 1, columns=5)
 
 
 def agreement_figure(found: Sequence[Agreement]) -> "Figure":
@@ -72,9 +70,7 @@ def agreement_figure(found: Sequence[Agreement]) -> "Figure":
         axes.margins(y=0.2)
         note = f"{one.inside} of {len(one.x)} intervals hold the closed form"
         axes.text(0.5, 0.98, note, transform=axes.transAxes, ha="center", va="top", fontsize=FONT - 1)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=FONT, frameon=False)
-    return figure
+    return _with_legend(figure, 0, columns=3)
 
 
 def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> "Figure":
@@ -94,9 +90,8 @@ def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> "Figure":
 def smoothness_figure(found: Smoothness) -> "Figure":
     """Theorem 1: all differences under the sharp bound; what small σ does; and a bounded drift that escapes."""
     figure = _figure(16, 5.2)
-    _draw_differences(
-        _axes(figure, 1, 3, 1, "o = sign(x), random drifts", "κ(L) ‖δ‖/σ", "largest |u(x+δ,0) − u(x,0)|"), found
-    )
+    axes = _axes(figure, 1, 3, 1, "o = sign(x), random drifts", "κ(L) ‖δ‖/σ", "largest |u(x+δ,0) − u(x,0)|")
+    _draw_differences(axes, found)
     _draw_limits(_axes(figure, 1, 3, 2, "‖δ‖ = σ/10 as σ → 0", "σ", "difference ÷ ‖δ‖"), found)
     axes = _axes(figure, 1, 3, 3, "F = tanh(x/σ²), |F| ≤ 1, at ‖δ‖ = σ²", "σ", "")
     sigmas = [e.sigma for e in found.escapes]
@@ -115,9 +110,8 @@ def corollary_figure() -> "Figure":
     terms = [smoothness_term(float(s), distance=1.0, constant=constant) for s in sigmas]
     left = _axes(figure, 1, 2, 1, "the bound, K = 10 cells, ε = 0.05", "σ ÷ ‖δ'‖", "bound ÷ largest loss")
     for n, colour in ((10**2, PURPLE), (10**3, GREEN), (10**4, BLUE), (10**6, ORANGE)):
-        left.loglog(
-            sigmas, np.array(terms) + sampling_term(n, cells=10, failure=0.05), color=colour, label=f"N = {n:,}"
-        )
+        bounds = np.array(terms) + sampling_term(n, cells=10, failure=0.05)
+        left.loglog(sigmas, bounds, color=colour, label=f"N = {n:,}")
     left.axhspan(1, 10, color=FAINT, alpha=0.5, lw=0)
     left.text(1, 3, "says nothing: no loss is larger", fontsize=FONT, ha="left")
     left.set_ylim(0.01, 6)
@@ -141,8 +135,8 @@ def _draw_surface(axes: Any, surface: Surface) -> None:
     axes.tick_params(labelsize=FONT - 2)
     axes.view_init(elev=38, azim=-62)
     axes.set_box_aspect((1, 1, 0.55), zoom=1.15)
-    sigma = "" if surface.sigma is None else f", σ = {surface.sigma:g}"
-    axes.set_title(TITLES[surface.name] + (sigma if surface.sigma else ""), fontsize=FONT + 2)
+    sigma = f", σ = {surface.sigma:g}" if surface.sigma else ""
+    axes.set_title(TITLES[surface.name] + sigma, fontsize=FONT + 2)
 
 
 def _draw_contour(axes: "Axes", surface: Surface, points: Points) -> None:
@@ -190,9 +184,8 @@ def _draw_limits(axes: "Axes", found: Smoothness) -> None:
     names = {"step": (BLUE, "o", "o = sign(x): grows as 1/σ"), "slope": (GREEN, "^", "o = tanh(2x): levels off")}
     for ending, (colour, marker, name) in names.items():
         some = [s for s in found.samples if s.ending == ending and abs(s.distance / s.sigma - 0.1) < 1e-9]
-        axes.loglog(
-            [s.sigma for s in some], [s.difference / s.distance for s in some], marker, color=colour, label=name
-        )
+        slopes = [s.difference / s.distance for s in some]
+        axes.loglog([s.sigma for s in some], slopes, marker, color=colour, label=name)
     axes.legend(fontsize=FONT - 1, frameon=False)
 
 
@@ -202,9 +195,16 @@ def _figure(width: float, height: float) -> "Figure":
 
 
 def _classes() -> Any:
-    """From the colour of class 0 to that of class 1."""
+    """Colours from that of class 0 to that of class 1."""
     (colors,) = require("matplotlib.colors", purpose=PURPOSE, extra="plots")
     return colors.LinearSegmentedColormap.from_list("classes", [BLUE, "#f7f7f7", ORANGE])
+
+
+def _with_legend(figure: "Figure", panel: int, *, columns: int) -> "Figure":
+    """The figure with one panel's legend below all of them."""
+    handles, labels = figure.axes[panel].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=FONT, frameon=False)
+    return figure
 
 
 def _axes(figure: "Figure", rows: int, columns: int, place: int, title: str, x: str, y: str) -> "Axes":

@@ -15,7 +15,7 @@ from ..errors import UserError
 from ._numerics import floats, lengths
 
 Field = Callable[[Tensor, float], Tensor]
-"""Of points, N×d, and a time."""
+"""A function of points, N×d, and a time."""
 
 
 @final

@@ -1,7 +1,7 @@
 """Everything of the theory at once: solve, measure, draw, write."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -38,7 +38,7 @@ class Findings:
 
 
 def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0) -> Path:
-    """Make every figure, theory.html, summary.json and summary.md in a folder, and return the folder.
+    """Write every figure, theory.html, summary.json and summary.md into a folder, and return the folder.
 
     Equal seeds give equal numbers. Nothing is printed but progress, and that on a terminal only.
 
@@ -79,14 +79,11 @@ def summarise(found: Findings, *, quick: bool, seed: int) -> dict[str, Any]:
     """Every number as plain values."""
     shown, smooth = found.surfaces, found.smoothness
     scales = shown.scale_at_points
+    least, mean, most = (float(part) for part in (scales.min(), scales.mean(), scales.max()))
     return {
         "command": f"pdeplus theory{' --quick' if quick else ''} --seed {seed}",
         "surfaces": {one.name: _surface_row(one) for one in (*shown.surfaces, *found.more)},
-        "learnt_scale_at_points": {
-            "least": float(scales.min()),
-            "mean": float(scales.mean()),
-            "most": float(scales.max()),
-        },
+        "learnt_scale_at_points": {"least": least, "mean": mean, "most": most},
         "network_to_equation_gap": shown.network_gap,
         "agreement": {one.title: _agreement_row(one) for one in found.agreements},
         "orders": {one.title: _order_row(one) for one in (*found.grid_orders, *found.path_orders)},
@@ -141,31 +138,33 @@ def _draw(found: Findings, folder: Path) -> dict[str, bytes]:
 
 def summary_text(summary: Mapping[str, Any]) -> str:
     """The main numbers as Markdown."""
-    parts = [f"# Theory, measured\n\n`{summary['command']}`"]
-    parts += [_surfaces(summary["surfaces"]), _agreement(summary["agreement"]), _orders(summary["orders"])]
-    return "\n\n".join([*parts, _theorem(summary["theorem_1"])]) + "\n"
+    surfaces = [
+        (
+            name,
+            *(f"{100 * row[key]:.1f} %" for key in ("train_accuracy", "held_out_accuracy")),
+            f"{row['roughness']:.2f}",
+        )
+        for name, row in summary["surfaces"].items()
+    ]
+    agreement = [
+        (name, f"{row['inside']} of {row['points']}", f"{row['largest_grid_error']:.1e}")
+        for name, row in summary["agreement"].items()
+    ]
+    orders = [(name, f"{row['slope']:.3f} ± {row['slope_error']:.3f}") for name, row in summary["orders"].items()]
+    parts = [
+        f"# Theory, measured\n\n`{summary['command']}`",
+        _table(("diffusion", "train", "held out", "mean slope"), surfaces),
+        _table(("closed form", "inside the 99.9 % interval", "largest grid error"), agreement),
+        _table(("refinement", "fitted order"), orders),
+        _theorem(summary["theorem_1"]),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
-def _surfaces(rows: Mapping[str, Any]) -> str:
-    lines = ["| diffusion | train | held out | mean slope |", "|---|---:|---:|---:|"]
-    for name, row in rows.items():
-        right = f"{100 * row['train_accuracy']:.1f} % | {100 * row['held_out_accuracy']:.1f} %"
-        lines.append(f"| {name} | {right} | {row['roughness']:.2f} |")
-    return "\n".join(lines)
-
-
-def _agreement(rows: Mapping[str, Any]) -> str:
-    lines = ["| closed form | inside the 99.9 % interval | largest grid error |", "|---|---:|---:|"]
-    for name, row in rows.items():
-        cell = name.replace("|", "\\|")
-        lines.append(f"| {cell} | {row['inside']} of {row['points']} | {row['largest_grid_error']:.1e} |")
-    return "\n".join(lines)
-
-
-def _orders(rows: Mapping[str, Any]) -> str:
-    lines = ["| refinement | fitted order |", "|---|---:|"]
-    lines += [f"| {name} | {row['slope']:.3f} ± {row['slope_error']:.3f} |" for name, row in rows.items()]
-    return "\n".join(lines)
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (titles, *rows)]
+    lines = [f"| {line} |" for line in lines]
+    return "\n".join([lines[0], "|---|" + "---:|" * (len(titles) - 1), *lines[1:]])
 
 
 def _theorem(found: Mapping[str, Any]) -> str:

@@ -32,9 +32,9 @@ WALL, LOOKED_AT = 5.0, 1.5
 """Half the box that is solved in, and half the interval of the points x."""
 LEAST_POINTS = 161
 WAVES = 3
-"""In a random field."""
+"""Number of waves in a random field."""
 Ending = Literal["step", "slope"]
-"""Of the terminal value: sign(x), or tanh(2x), which is smooth already."""
+"""Kinds of terminal value: sign(x), or tanh(2x), which is smooth already."""
 
 
 class Sample(NamedTuple):

@@ -1,4 +1,4 @@
-"""The figure "Solutions to 2D TE": one velocity field, four diffusions."""
+"""The figure "Solutions to 2D TE": one velocity field, four diffusions; what is learnt, and what is solved."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ from .problems import Field, Problem
 from .transport import Grid, Solution, box, solve
 
 LAYERS = 16
-"""Of the network that stands for the field in everything but its training."""
+"""Depth of the network that stands for the field in everything but its training."""
 DEPTHS = (8, 11, 14, 17)
-"""Layers of the networks that share the field in training: one depth alone would be fitted, not the equation."""
+"""Depths of the networks that share the field in training: one alone would be fitted, not the equation."""
 WIDTH = 64
 TURN = 4.5
 """Radians that an arm of the spirals winds."""
 NOISE = 0.2
-"""Of a point, in parts of its radius."""
+"""Standard deviation of a point's noise, in parts of its radius."""
 STEEPNESS = 4.0
-"""Of o(x) = sigmoid(4x₁)."""
+"""Slope within o(x) = sigmoid(4x₁)."""
 RATE = 0.01
 KINETIC = 0.001
 """Weight of the mean of |F|² in the loss: short ways are preferred."""
@@ -42,6 +42,15 @@ BATCH = 512
 SCALES = (0.05, 0.5)
 """The range of a learnt G."""
 Weights = list[tuple[Tensor, Tensor]]
+HALF_WIDTH = 3.5
+"""Half the side of the box that is solved in."""
+SHOWN = ((-2.0, 2.0), (-2.0, 2.0))
+"""The part of it that is drawn and over which roughness is a mean."""
+SMALL, LARGE = 0.1, 0.6
+BETWEEN = (0.2, 0.3, 0.4, 0.5)
+"""Further fixed scales, for the page."""
+TIMES = tuple(i / 10 for i in range(11))
+HELD_OUT = 2000
 
 
 @final
@@ -54,6 +63,140 @@ class Points:
     given: Tensor
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """What was learnt from the points: F and G, and the points."""
+
+    seed: int
+    train: Points
+    held_out: Points
+    velocity: Field
+    scale: Field
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """One solution with what it is worth: shares of right answers, and the mean |∇u| over what is drawn.
+
+    Args:
+        name: none, small, large or adaptive.
+        sigma: the fixed scale; None where it is learnt.
+        solution: u on the grid.
+        train_accuracy: against the labels as given, wrong ones included.
+        held_out_accuracy: against true labels.
+        roughness: at t = 0.
+    """
+
+    name: str
+    sigma: float | None
+    solution: Solution
+    train_accuracy: float
+    held_out_accuracy: float
+    roughness: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Surfaces:
+    """All that the figure shows, and how far the network is from the equation.
+
+    Args:
+        fitted: points and fields.
+        surfaces: none, small, large, adaptive.
+        network_gap: mean |network - u| over held-out points, both without diffusion.
+        scale_at_points: the learnt G at the training points.
+    """
+
+    fitted: Fitted
+    surfaces: tuple[Surface, ...]
+    network_gap: float
+    scale_at_points: Tensor
+
+
+def surfaces(*, seed: int = 0, points: int = 160, iterations: int = 1200, cells: int = 160) -> Surfaces:
+    """Solve the transport equation of one fitted field with no, small, large and learnt diffusion.
+
+    Equal arguments give equal results. Scales: smoke 40 points and 60 iterations; small as it stands; full 240 cells.
+
+    Args:
+        seed: of points, fields and noise.
+        points: in the training set.
+        iterations: in the training of the velocity; that of the scale takes half as many.
+        cells: of the grid along each axis; fewer than 160 may be too coarse for the small diffusion, and refused.
+    """
+    fitted = fit_points(seed=seed, points=points, iterations=iterations)
+    grid = box(2, HALF_WIDTH, cells)
+    wanted = {"none": 0.0, "small": SMALL, "large": LARGE, "adaptive": None}
+    solved = _solve_all(fitted, wanted, grid)
+    network = output(flow(fitted.velocity, fitted.held_out.x)[-1])
+    gap = float((network - solved[0].solution.at(fitted.held_out.x)).abs().mean())
+    at_points = fitted.scale(fitted.train.x, 0.0)
+    return Surfaces(fitted=fitted, surfaces=solved, network_gap=gap, scale_at_points=at_points)
+
+
+def between(found: Surfaces) -> tuple[Surface, ...]:
+    """Surfaces of further fixed scales between small and large, on the same grid."""
+    wanted = {f"σ = {sigma:g}": sigma for sigma in BETWEEN}
+    return _solve_all(found.fitted, wanted, found.surfaces[0].solution.grid)
+
+
+def _solve_all(fitted: Fitted, wanted: Mapping[str, float | None], grid: Grid) -> tuple[Surface, ...]:
+    solved = list[Surface]()
+    with counting_bar("surfaces", len(wanted), "surface") as count:
+        for name, sigma in wanted.items():
+            solved.append(surface(fitted, name, sigma, grid))
+            count(1)
+    return tuple(solved)
+
+
+def surface(fitted: Fitted, name: str, sigma: float | None, grid: Grid) -> Surface:
+    """One solution and its numbers."""
+    solution = solve(problem_of(fitted, sigma), grid, keep=TIMES)
+    return Surface(
+        name=name,
+        sigma=sigma,
+        solution=solution,
+        train_accuracy=_accuracy(solution, fitted.train.x, fitted.train.given),
+        held_out_accuracy=_accuracy(solution, fitted.held_out.x, fitted.held_out.labels),
+        roughness=roughness(solution),
+    )
+
+
+def problem_of(fitted: Fitted, sigma: float | None) -> Problem:
+    """The equation with a fixed scale, or with the learnt one where there is none."""
+    fixed: Field = lambda x, t: x.new_full((len(x),), sigma or 0.0)  # noqa: E731
+    scale = fitted.scale if sigma is None else fixed
+    return Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
+
+
+def roughness(solution: Solution) -> float:
+    """The mean of |∇u(·, 0)| over what is drawn."""
+    u = solution.on_grid()
+    slopes = torch.gradient(u, spacing=solution.grid.spacing)
+    inside = [(axis >= low) & (axis <= high) for axis, (low, high) in zip(solution.grid.axes, SHOWN, strict=True)]
+    return float(lengths(torch.stack(list(slopes)), 0)[inside[0]][:, inside[1]].mean())
+
+
+def _accuracy(solution: Solution, x: Tensor, labels: Tensor) -> float:
+    return float(((solution.at(x) > 0.5) == (labels == 1)).double().mean())
+
+
+@one_thread()
+def fit_points(*, seed: int = 0, points: int = 160, iterations: int = 1200) -> Fitted:
+    """F and G for noisy spirals of which one label in ten is wrong."""
+    if points < 20 or iterations < 1:
+        raise UserError(f"points={points}, iterations={iterations} must be at least 20 and 1")
+    train = two_spirals(points, flipped=0.1, generator=generator_for(seed, "train"))
+    held_out = two_spirals(HELD_OUT, flipped=0.0, generator=generator_for(seed, "held out"))
+    with counting_bar("velocity and diffusion fields", iterations + iterations // 2, "step") as count:
+        velocity = fit_velocity(train, iterations=iterations, generator=generator_for(seed, "velocity"), count=count)
+        stream = generator_for(seed, "scale")
+        scale = fit_scale(train, iterations=iterations // 2, generator=stream, count=count)
+    return Fitted(seed=seed, train=train, held_out=held_out, velocity=velocity, scale=scale)
+
+
 def two_spirals(n: int, *, flipped: float, generator: torch.Generator) -> Points:
     """Two arms that wind out from 0; gaps and noise grow with the radius, and a part of the given labels is wrong."""
     labels = torch.arange(n) % 2
@@ -63,11 +206,6 @@ def two_spirals(n: int, *, flipped: float, generator: torch.Generator) -> Points
     x = x + NOISE * radius[:, None] * torch.randn(n, 2, generator=generator, dtype=torch.float64)
     wrong = torch.rand(n, generator=generator) < flipped
     return Points(x, labels, torch.where(wrong, 1 - labels, labels))
-
-
-def output(x: Tensor) -> Tensor:
-    """o(x) = sigmoid(4x₁), the probability of class 1."""
-    return (STEEPNESS * x[:, 0]).sigmoid()
 
 
 def fit_velocity(points: Points, *, iterations: int, generator: torch.Generator, count: Count) -> Field:
@@ -123,6 +261,11 @@ def vote(points: Points, x: Tensor) -> Tensor:
     """The class that most of the nine nearest training points were given, N."""
     nearest = torch.cdist(x, points.x).topk(NEIGHBOURS, largest=False).indices
     return points.given[nearest].double().mean(-1) > 0.5
+
+
+def output(x: Tensor) -> Tensor:
+    """o(x) = sigmoid(4x₁), the probability of class 1."""
+    return (STEEPNESS * x[:, 0]).sigmoid()
 
 
 def flow(velocity: Field, x: Tensor) -> Tensor:
@@ -181,148 +324,3 @@ def _bounded(x: Tensor) -> Tensor:
 def _frozen(weights: Weights) -> Weights:
     """Trained in 32 bits, which is faster, and used in 64."""
     return [(w.detach().double(), bias.detach().double()) for w, bias in weights]
-
-
-HALF_WIDTH = 3.5
-"""Of the box that is solved in."""
-SHOWN = ((-2.0, 2.0), (-2.0, 2.0))
-"""The part of it that is drawn and over which roughness is a mean."""
-SMALL, LARGE = 0.1, 0.6
-BETWEEN = (0.2, 0.3, 0.4, 0.5)
-"""Further fixed scales, for the page."""
-TIMES = tuple(i / 10 for i in range(11))
-HELD_OUT = 2000
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """What was learnt from the points: F and G, and the points."""
-
-    seed: int
-    train: Points
-    held_out: Points
-    velocity: Field
-    scale: Field
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Surface:
-    """One solution with what it is worth: shares of right answers, and the mean |∇u| over what is drawn.
-
-    Args:
-        name: none, small, large or adaptive.
-        sigma: the fixed scale; None where it is learnt.
-        solution: u on the grid.
-        train_accuracy: against the labels as given, wrong ones included.
-        held_out_accuracy: against true labels.
-        roughness: at t = 0.
-    """
-
-    name: str
-    sigma: float | None
-    solution: Solution
-    train_accuracy: float
-    held_out_accuracy: float
-    roughness: float
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Surfaces:
-    """All that the figure shows, and how far the network is from the equation.
-
-    Args:
-        fitted: points and fields.
-        surfaces: none, small, large, adaptive.
-        network_gap: mean |network - u| over held-out points, both without diffusion.
-        scale_at_points: the learnt G at the training points.
-    """
-
-    fitted: Fitted
-    surfaces: tuple[Surface, ...]
-    network_gap: float
-    scale_at_points: Tensor
-
-
-@one_thread()
-def fit_points(*, seed: int = 0, points: int = 160, iterations: int = 1200) -> Fitted:
-    """F and G for noisy spirals of which one label in ten is wrong."""
-    if points < 20 or iterations < 1:
-        raise UserError(f"points={points}, iterations={iterations} must be at least 20 and 1")
-    train = two_spirals(points, flipped=0.1, generator=generator_for(seed, "train"))
-    held_out = two_spirals(HELD_OUT, flipped=0.0, generator=generator_for(seed, "held out"))
-    with counting_bar("velocity and diffusion fields", iterations + iterations // 2, "step") as count:
-        velocity = fit_velocity(train, iterations=iterations, generator=generator_for(seed, "velocity"), count=count)
-        stream = generator_for(seed, "scale")
-        scale = fit_scale(train, iterations=iterations // 2, generator=stream, count=count)
-    return Fitted(seed=seed, train=train, held_out=held_out, velocity=velocity, scale=scale)
-
-
-def surfaces(*, seed: int = 0, points: int = 160, iterations: int = 1200, cells: int = 160) -> Surfaces:
-    """Solve the transport equation of one fitted field with no, small, large and learnt diffusion.
-
-    Equal arguments give equal results. Scales: smoke 40 points and 60 iterations; small as it stands; full 240 cells.
-
-    Args:
-        seed: of points, fields and noise.
-        points: in the training set.
-        iterations: in the training of the velocity; that of the scale takes half as many.
-        cells: of the grid along each axis; fewer than 160 may be too coarse for the small diffusion, and refused.
-    """
-    fitted = fit_points(seed=seed, points=points, iterations=iterations)
-    grid = box(2, HALF_WIDTH, cells)
-    wanted = {"none": 0.0, "small": SMALL, "large": LARGE, "adaptive": None}
-    solved = _solve_all(fitted, wanted, grid)
-    network = output(flow(fitted.velocity, fitted.held_out.x)[-1])
-    gap = float((network - solved[0].solution.at(fitted.held_out.x)).abs().mean())
-    at_points = fitted.scale(fitted.train.x, 0.0)
-    return Surfaces(fitted=fitted, surfaces=solved, network_gap=gap, scale_at_points=at_points)
-
-
-def between(found: Surfaces) -> tuple[Surface, ...]:
-    """Surfaces of further fixed scales between small and large, on the same grid."""
-    wanted = {f"σ = {sigma:g}": sigma for sigma in BETWEEN}
-    return _solve_all(found.fitted, wanted, found.surfaces[0].solution.grid)
-
-
-def surface(fitted: Fitted, name: str, sigma: float | None, grid: Grid) -> Surface:
-    """One solution and its numbers."""
-    solution = solve(problem_of(fitted, sigma), grid, keep=TIMES)
-    return Surface(
-        name=name,
-        sigma=sigma,
-        solution=solution,
-        train_accuracy=_accuracy(solution, fitted.train.x, fitted.train.given),
-        held_out_accuracy=_accuracy(solution, fitted.held_out.x, fitted.held_out.labels),
-        roughness=roughness(solution),
-    )
-
-
-def problem_of(fitted: Fitted, sigma: float | None) -> Problem:
-    """The equation with a fixed scale, or with the learnt one where there is none."""
-    fixed: Field = lambda x, t: x.new_full((len(x),), sigma or 0.0)  # noqa: E731
-    scale = fitted.scale if sigma is None else fixed
-    return Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
-
-
-def roughness(solution: Solution) -> float:
-    """The mean of |∇u(·, 0)| over what is drawn."""
-    u = solution.on_grid()
-    slopes = torch.gradient(u, spacing=solution.grid.spacing)
-    inside = [(axis >= low) & (axis <= high) for axis, (low, high) in zip(solution.grid.axes, SHOWN, strict=True)]
-    return float(lengths(torch.stack(list(slopes)), 0)[inside[0]][:, inside[1]].mean())
-
-
-def _solve_all(fitted: Fitted, wanted: Mapping[str, float | None], grid: Grid) -> tuple[Surface, ...]:
-    solved = list[Surface]()
-    with counting_bar("surfaces", len(wanted), "surface") as count:
-        for name, sigma in wanted.items():
-            solved.append(surface(fitted, name, sigma, grid))
-            count(1)
-    return tuple(solved)
-
-
-def _accuracy(solution: Solution, x: Tensor, labels: Tensor) -> float:
-    return float(((solution.at(x) > 0.5) == (labels == 1)).double().mean())

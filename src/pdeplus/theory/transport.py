@@ -36,7 +36,7 @@ from ._numerics import floats, one_thread
 from .problems import Problem, drift_at, scale_at, terminal_at
 
 LEAST_POINTS = 5
-"""Along an axis: the width of the difference stencil."""
+"""Least number of points along an axis: the width of the difference stencil."""
 TRANSPORT_LIMIT = 1.5
 """Largest Δt Σ|F|/h of a stable step without diffusion; the von Neumann bound is 1.61."""
 DIFFUSION_LIMIT = 0.45
@@ -44,9 +44,9 @@ DIFFUSION_LIMIT = 0.45
 LOOKS = 33
 """Times at which the fields are looked at before the first step."""
 SLACK = 0.1
-"""Of o's range on the grid, beyond which u is cut: its peaks may lie between grid points."""
+"""Part of o's range on the grid, beyond which u is cut: its peaks may lie between grid points."""
 MARGIN = 1.02
-"""On the number of steps chosen here, for what fields do between the looks."""
+"""Factor on the number of steps chosen here, for what fields do between the looks."""
 
 
 @final
@@ -80,7 +80,7 @@ class Grid:
 
     @property
     def spacing(self) -> tuple[float, ...]:
-        """Between neighbours, along each axis."""
+        """The distance between neighbours, along each axis."""
         return tuple((b - a) / (n - 1) for a, b, n in zip(self.low, self.high, self.points, strict=True))
 
     @property
@@ -260,7 +260,7 @@ def _coefficients(problem: Problem, grid: Grid, t: float, dt: float, before: _Co
 
 
 def _weights(drift: Tensor, half_square: Tensor, h: float) -> tuple[Tensor, ...]:
-    """Of u at -2h, -h, 0, h, 2h in F ∂u - |F|h³/12 ∂⁴u + ½G² ∂²u."""
+    """The weights of u at -2h, -h, 0, h, 2h in F ∂u - |F|h³/12 ∂⁴u + ½G² ∂²u."""
     f, a, d = drift / (12 * h), drift.abs() / (12 * h), half_square / (12 * h * h)
     return f - a - d, -8 * f + 4 * a + 16 * d, -6 * a - 30 * d, 8 * f + 4 * a + 16 * d, -f - a - d
 
