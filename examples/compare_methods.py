@@ -1,8 +1,8 @@
-"""Every method on the digits for two epochs, tested and put side by side on one page; minutes on a laptop CPU.
+"""Train every method on the digits for two epochs and compare them on one page; minutes on a laptop CPU.
 
 python examples/compare_methods.py [--out comparison] [--epochs 2] [--limit 60] [--methods erm … KEY=VALUE …]
 
-Two epochs say nothing about which method is best: this shows that all of them run, what they cost, and how to compare.
+Two epochs do not show which method is best; this shows that all of them run, what they cost, and how to compare them.
 """
 
 import argparse
@@ -20,19 +20,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="comparison")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=60, help="test images of each test set")
+    parser.add_argument("--limit", type=int, default=60, help="images per test set")
     parser.add_argument(
-        "--methods", nargs="+", default=list(named_methods()), help="and KEY=VALUE settings of all runs"
+        "--methods", nargs="+", default=list(named_methods()), help="names of methods, and KEY=VALUE settings for all runs"
     )
     options = parser.parse_args()
     overrides = [word for word in options.methods if "=" in word]
     names = [word for word in options.methods if "=" not in word] or list(named_methods())
     runs, base = list[pp.Run](), 0.0
-    names.sort(key=lambda name: name != "erm")  # first: what the others' cost is relative to
+    names.sort(key=lambda name: name != "erm")  # ERM first: the cost of the others is relative to it
     for name in names:
         started = time.monotonic()
         small = ["model.width=4", f"train.epochs={options.epochs}"]
-        small += ["method.members=2"] if name.startswith("en_resnet") else []  # of five
+        small += ["method.members=2"] if name.startswith("en_resnet") else []  # instead of five
         config = pp.load_config("demo", [*settings(name), *small, *overrides])
         folder = Path(options.out) / name
         begun = (folder / "config.toml").exists()
@@ -47,7 +47,7 @@ def main() -> None:
         base = base or records[0].train_flops
         cost = records[0].train_flops / base
         scores = f"clean {clean:5.1f} %  corrupted {mean:5.1f} %"
-        print(f"{name:28} {scores}  {seconds:6.1f} s  {cost:5.2f} × the first's training operations", flush=True)
+        print(f"{name:28} {scores}  {seconds:6.1f} s  {cost:5.2f} × the first's training FLOPs", flush=True)
         runs.append(run)
     print(
         pp.report(

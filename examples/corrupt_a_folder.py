@@ -1,6 +1,7 @@
-"""Corrupt pictures of your own: python examples/corrupt_a_folder.py [FOLDER]
+"""Corrupt your own pictures: python examples/corrupt_a_folder.py [FOLDER]
 
-By hand, to a folder of its own; `pdeplus corrupt FOLDER --out corrupted` does it for every corruption and can resume.
+This writes two corruptions of each PNG file into a new folder. `pdeplus corrupt FOLDER --out corrupted` applies every
+corruption and can be resumed.
 """
 
 import sys
@@ -27,7 +28,7 @@ out = Path(tempfile.mkdtemp(prefix="corrupted-"))
 for place, path in enumerate(sorted(folder.glob("*.png"))):
     pixels = np.asarray(Image.open(path).convert("RGB"))
     for name in ("fog", "motion_blur"):
-        spoilt = pp.corrupt(pixels[None], name, severity=3, scale="tiny", seed=0, indices=[place])[0]
-        Image.fromarray(spoilt).save(out / f"{path.stem}.{name}.png")
-        print(f"{path.name} {name}: mean change {np.abs(spoilt.astype(float) - pixels).mean():.1f} grey levels")
+        corrupted = pp.corrupt(pixels[None], name, severity=3, constants="tiny", seed=0, indices=[place])[0]
+        Image.fromarray(corrupted).save(out / f"{path.stem}.{name}.png")
+        print(f"{path.name} {name}: mean change {np.abs(corrupted.astype(float) - pixels).mean():.1f} grey levels")
 print(f"the corrupted pictures are in {out}")

@@ -1,6 +1,6 @@
-"""Train on a folder of your own: python examples/train_on_your_images.py [FOLDER]
+"""Train on your own images: python examples/train_on_your_images.py [FOLDER]
 
-The folder has one folder per class; a fifth of each class is held out for testing. The same on the command line:
+FOLDER has one subfolder per class; a fifth of each class is held out for testing. The same on the command line:
 pdeplus train demo data.name=image_folder data.root=FOLDER data.size=32 --out runs/mine
 """
 

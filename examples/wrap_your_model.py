@@ -1,4 +1,4 @@
-"""Put adaptive distributional diffusion into your own model and train it with your own loop."""
+"""Add adaptive distributional diffusion to your own model and train it with your own loop."""
 
 import torch
 from torch import nn
