@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--limit", type=int, default=60, help="images per test set")
     parser.add_argument(
-        "--methods", nargs="+", default=list(named_methods()), help="names of methods, and KEY=VALUE settings for all runs"
+        "--methods", nargs="+", default=list(named_methods()), help="names, and KEY=VALUE settings for all runs"
     )
     options = parser.parse_args()
     overrides = [word for word in options.methods if "=" in word]
