@@ -1,4 +1,4 @@
-"""A method of your own: cross-entropy with input noise. Train it from the folder above this file's:
+"""A method of your own: cross-entropy with input noise. Train it from the root of the repository:
 
 pdeplus train demo method.name=examples.write_a_method method.noise=0.2 --out runs/noisy
 """
@@ -18,18 +18,18 @@ from pdeplus.methods.base import Method, Objective, accuracy
 @final
 @dataclass(frozen=True, kw_only=True)
 class InputNoise(Method):
-    """Gaussian noise on every training image. A method needs `objectives` alone; `Method` has the rest."""
+    """Gaussian noise on every training image. A method only needs `objectives`; `Method` has defaults for the rest."""
 
     noise: float = 0.1
     """Standard deviation of the noise."""
 
     @property
     def label(self) -> str:
-        return "input noise"  # in tables; else the class's name
+        return "input noise"  # in tables; by default the class's name
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return ("gaussian_noise",)  # a test corruption that training images have been through
+        return ("gaussian_noise",)  # a test corruption that the training images also undergo
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         x = diffuse(batch.view(), self.noise, batch.generator).clamp(0, 1)
