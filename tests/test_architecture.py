@@ -142,7 +142,8 @@ def test_the_house_stays_small():
 
 def test_no_module_has_the_name_of_something_public():
     public = {name for name in pp.__all__ if callable(getattr(pp, name))}
-    assert not {name.rpartition(".")[2] for name in MODULES} & public - {"augmix"}  # augment's and methods' own name
+    modules = {name.rpartition(".")[2] for name in MODULES if room(name) != "cli"}  # a command's file has its name
+    assert not modules & public - {"augmix"}  # augment's and methods' own name
 
 
 def test_public_names_work_and_are_documented():

@@ -1,30 +1,100 @@
-"""The command as a user meets it: in a process of its own."""
+"""The command as a user meets it, in this process or in one of its own."""
 
+import shlex
+import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from support.commands import answer, call
 
+from pdeplus._lib.registry import choices
+from pdeplus.attacks.gradient_attacks import ATTACKS
+from pdeplus.attacks.steps import Norm
+from pdeplus.cli import build_parser, command_files, parse
+from pdeplus.core.prediction import Average
+from pdeplus.corruptions.base import Constants
+from pdeplus.corruptions.copies import Layout
+from pdeplus.errors import UserError
+from pdeplus.evaluation.deployment import Format
+from pdeplus.evaluation.test_sets import Wanted
+from pdeplus.studies.experiment import ScaleName
+from pdeplus.training.run_folder import Selection
+
 QUICK = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
 
 
-def test_help_answers_in_under_a_second_and_shows_an_example():
-    call("--help")
-    started = time.monotonic()
-    done = call("--help")
-    assert time.monotonic() - started < 1
-    assert done.returncode == 0
-    assert "pdeplus demo" in done.stdout
-    assert "train" in done.stdout
+FIRST = ["demo", "train", "evaluate", "report"]
+COMMANDS = [*FIRST, "analyse", "corrupt", "data", "export", "list", "predict", "reproduce", "theory"]
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "list"])
-def test_every_command_has_help_with_an_example(capsys, command):
+def test_help_names_every_command_in_order(capsys):
+    code, out, _ = answer(capsys, "--help")
+    assert code == 0
+    assert "example: pdeplus demo" in out
+    assert list(command_files()) == COMMANDS
+    assert [line.split()[0] for line in out.splitlines() if line[:4].isspace() and line[4:5].isalpha()] == COMMANDS
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["list", "--help"], ["--version"], ["bench"], []])
+def test_torch_is_not_imported_where_nothing_needs_it(words):
+    code = (
+        "import sys; from pdeplus.cli import main\n"
+        f"try: main({words})\n"
+        "finally: print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_examples_that_parse(capsys, command):
     code, out, _ = answer(capsys, command, "--help")
     assert code == 0
-    assert f"example:\n  pdeplus {command}" in out
+    _, found, examples = out.partition("\nexample:\n")
+    assert found
+    lines = [shlex.split(line) for line in examples.splitlines()]
+    assert any(words[1] == command for words in lines)
+    for program, *words in lines:
+        assert program == "pdeplus"
+        assert parse(words).command == words[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "flag", "expected"),
+    [
+        ("evaluate run", "suite", choices(Wanted)),
+        ("evaluate run", "average", choices(Average)),
+        ("evaluate run", "selection", (*choices(Selection), "oracle")),
+        ("evaluate run", "attack", tuple(ATTACKS)),
+        ("evaluate run", "norm", choices(Norm)),
+        ("predict run image", "selection", choices(Selection)),
+        ("export run --format onnx", "selection", choices(Selection)),
+        ("export run", "format", choices(Format)),
+        ("corrupt digits", "constants", choices(Constants)),
+        ("corrupt digits", "layout", choices(Layout)),
+        ("reproduce demo", "size", choices(ScaleName)),
+        ("reproduce demo", "on", ("local", "ray", "slurm", "none")),
+    ],
+)
+def test_a_flag_takes_what_its_type_allows(words, flag, expected):
+    for choice in expected:
+        assert getattr(parse([*words.split(), f"--{flag}", choice]), flag) == choice
+    with pytest.raises(UserError, match=f"argument --{flag}: invalid choice: 'moon' .*; see: pdeplus .* --help"):
+        parse([*words.split(), f"--{flag}", "moon"])
+
+
+def test_old_spellings_mean_the_new_ones():
+    assert parse(["reproduce", "demo"]).size == "small"
+    assert parse(["reproduce", "demo", "--scale", "smoke"]).size == "smoke"
+    assert parse(["corrupt", "digits"]).constants is None
+    assert parse(["corrupt", "digits", "--scale", "tiny"]).constants == "tiny"
+
+
+def test_settings_may_stand_behind_options():
+    options = parse(["train", "demo", "a=1", "--out", "x", "b=2"])
+    assert (options.preset, options.overrides, options.out) == ("demo", ["a=1", "b=2"], "x")
+    assert build_parser().parse_args(["list", "methods"]).command == "list"
 
 
 def test_train_then_resume_then_refusals(tmp_path):
@@ -61,7 +131,16 @@ def test_default_folder_is_named_after_the_run(tmp_path):
         (["train", "demo", "method.initial_scale=-1", "model.width=2"], ["initial_scale=-1.0", "above"]),
         (["train"], ["PRESET", "--resume"]),
         (["train", "demo", "--epochs", "3"], ["--epochs 3 is not understood", "--help"]),
-        (["list", "planets"], ["planets", "methods"]),
+        (["train", "demo", "method.name=my_package.idea"], ["my_package.idea", "cannot be imported"]),
+        (["list", "planets"], ["planets", "methods", "presets"]),
+        (["list", "methods", "size=3"], ["size=3 is not understood; see: pdeplus list --help"]),
+        (["data", "get"], ["data get takes one"]),
+        (["reproduce", "demo", "--cell", "1", "--cpus", "2"], ["--cell runs one cell here"]),
+        (
+            ["bench", "step", "--quick"],
+            ["bench is no command; benchmarks live in the repository: python -m benchmarks"],
+        ),
+        ([], ["COMMAND", "--help"]),
         (["dance"], ["dance", "demo"]),
         (["train", "--resume", "nowhere"], ["nowhere", "not a run folder"]),
         (["train", "demo", "--out", "/proc/run"], ["/proc/run"]),
@@ -92,13 +171,39 @@ def test_a_failing_run_exits_with_1(capsys, tmp_path):
         ("models", ["resnet18:", "wide_resnet:", "width = 64"]),
         ("data", ["digits:", "synthetic:"]),
         ("augment", ["augmix:", "severity = 3"]),
-        ("experiments", ["paper", "authors", "pde_plus", "demo"]),
+        ("corruptions", ["fog ", "weather", "extra", "frost: "]),
+        ("presets", ["paper", "authors", "pde_plus", "demo", "pdeplus train PRESET"]),
+        ("experiments", ["table1_cifar10", "fig_scale", "pdeplus reproduce EXPERIMENT", "pdeplus list presets"]),
     ],
 )
 def test_list(capsys, family, words):
     code, out, _ = answer(capsys, "list", family)
     assert code == 0
     assert all(word in out for word in words)
+
+
+def test_experiments_and_presets_are_listed_apart(capsys):
+    assert "authors" not in answer(capsys, "list", "experiments")[1]
+    assert "table1_cifar10" not in answer(capsys, "list", "presets")[1]
+
+
+@pytest.mark.parametrize(("world", "code"), [("2", 2), ("1", 0), ("", 0)])
+def test_one_process_is_enough_for_all_but_training(capsys, monkeypatch, world, code):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    found, _, err = answer(capsys, "list", "presets")
+    assert found == code
+    assert ("WORLD_SIZE=2: list works in one process; only train takes several" in err) == (code == 2)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 0, "stopped")]
+)
+def test_signals_are_answered_in_one_line(capsys, monkeypatch, number, code, word):
+    monkeypatch.setattr("pdeplus.training.config.presets", lambda: signal.raise_signal(number))
+    found, out, err = answer(capsys, "list", "presets")
+    assert (found, out) == (code, "")
+    assert err.startswith(f"pdeplus: {word}")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")

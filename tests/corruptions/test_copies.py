@@ -1,4 +1,4 @@
-"""`pdeplus corrupt`: the published layouts, killed at any moment and resumed, and what it refuses."""
+"""Corrupted copies: the published layouts, killed at any moment and resumed, and what is refused."""
 
 import json
 import os
@@ -11,15 +11,12 @@ import torch
 from PIL import Image
 from support.forkserver import finish, start
 
-from pdeplus.cli.corrupting import corrupt_source, sheet_of
 from pdeplus.corruptions import copies
 from pdeplus.corruptions.copies import CorruptionPlan, corrupt_arrays, corrupt_folder, corrupt_labelled
 from pdeplus.corruptions.suite import corrupt
 from pdeplus.data._corrupted import corruption_names, read_corrupted
 from pdeplus.data.base import Images
 from pdeplus.errors import UserError
-
-DEFAULTS = {"names": None, "severities": None, "constants": None, "seed": 0, "layout": None, "workers": 2}
 
 
 @pytest.fixture
@@ -242,44 +239,6 @@ def test_what_a_folder_may_not_be(pictures, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no pictures"):
         corrupt_folder(tmp_path / "empty", tmp_path / "out2", plan, silent)
-
-
-def test_the_command_finds_sources_and_the_constants_of_their_size(pictures, tmp_path):
-    said = corrupt_source(str(pictures), [], str(tmp_path / "out"), **DEFAULTS | {"names": ["fog"], "severities": [1]})
-    assert "3 images × 1 corruptions, " in said
-    assert said.endswith(" cifar, seed 0")
-    said = corrupt_source(
-        "digits", ["size=64"], str(tmp_path / "digits"), **DEFAULTS | {"names": ["contrast"], "severities": [1]}
-    )
-    assert "500 images × 1 corruptions, " in said
-    assert " tiny, seed 0" in said
-    assert len(list((tmp_path / "digits" / "contrast" / "1").rglob("*.png"))) == 500
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "change", "message"),
-    [
-        ("cifar11", [], {}, "data: 'cifar11' is not known; did you mean 'cifar10"),
-        ("./nowhere", [], {}, "nowhere: there is no such folder"),
-        ("digits", ["size=x"], {}, "data.size='x' must be a whole number"),
-        ("digits", ["channels=1"], {}, "three channels; add channels=3"),
-        ("digits", [], {"names": ["fgo"]}, "corruption 'fgo' is not known; did you mean 'fog'"),
-        ("digits", [], {"severities": [3, 9]}, "severity=9 must be a whole number from 1 to 5"),
-        ("digits", ["data.size=16"], {"severities": [0, 3]}, "severity=0 must be a whole number from 1 to 5"),
-        ("digits", [], {"severities": [3]}, "an array holds all five severities"),
-        ("digits", [], {"workers": -1}, "workers=-1 must be at least 0"),
-    ],
-)
-def test_wrong_input_is_answered_in_one_line(tmp_path, source, options, change, message):
-    with pytest.raises(UserError, match=message):
-        corrupt_source(source, options, str(tmp_path / "out"), **DEFAULTS | change)
-
-
-def test_the_sheet_is_a_picture(pictures, tmp_path, recwarn):
-    sheet_of(str(pictures), [], str(tmp_path / "sheet.png"), constants=None, seed=0)
-    assert min(Image.open(tmp_path / "sheet.png").size) > 500
-    with pytest.raises(UserError, match=r"--sheet s.xyz must end with one of .png"):
-        sheet_of(str(pictures), [], "s.xyz", constants=None, seed=0)
 
 
 def test_killed_and_called_again(tmp_path):

@@ -12,8 +12,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus.attacks.gradient_attacks import FGSM, PGD, attacking
 from pdeplus.attacks.sanity import sanity
-from pdeplus.cli.arguments import build_parser
-from pdeplus.cli.evaluating import evaluate_models
+from pdeplus.cli import parse
 from pdeplus.errors import UserError
 from pdeplus.evaluation import loop, tested_models
 from pdeplus.evaluation.adversarial import read_sanity, threat_of
@@ -193,24 +192,16 @@ def test_evaluate_warns_of_a_failed_check_and_stores_all(erm, tmp_path):
     assert (stored["model"], stored["images"], stored["epsilons"]) == ("ERM", 60, [0.2])
 
 
-def options_of(*words):
-    def fail(message):
-        raise UserError(message)
-
-    return build_parser(fail).parse_args(["evaluate", *words])
-
-
 def call(folder, *words):
     """What the command line does with these words."""
-    o = options_of(*words)
-    chosen = {name: getattr(o, name) for name in ("suite", "selection", "average", "files", "limit", "seed", "name")}
-    threat = {name: getattr(o, name) for name in ("attack", "norm", "epsilon", "steps", "restarts", "eot")}
-    return evaluate_models(o.models, o.samples, o.data, o.severity, {**chosen, "out": folder}, threat)
+    options = parse(["evaluate", *words, "--out", str(folder)])
+    options.handler(options)
 
 
-def test_the_command_prints_a_line_of_results_and_the_checks(erm, tmp_path):
+def test_the_command_prints_a_line_of_results_and_the_checks(erm, tmp_path, capsys):
     words = (str(erm.path), "--suite", "adversarial", "--limit", "30", "--norm", "l2", "--steps", "3")
-    first, *checks = call(tmp_path, *words, "--epsilon", "0.25", "1/2", "--eot", "2").splitlines()
+    call(tmp_path, *words, "--epsilon", "0.25", "1/2", "--eot", "2")
+    first, *checks = capsys.readouterr().out.splitlines()
     records = read_records(tmp_path / "records.jsonl")
     assert [r.corruption for r in records] == ["clean", "pgd l2 0.25", "pgd l2 0.5"]
     assert first.startswith("ERM (validation), test images of digits, 3×8×8")
@@ -223,7 +214,7 @@ def test_the_command_prints_a_line_of_results_and_the_checks(erm, tmp_path):
     with pytest.raises(UserError, match="steps=3: the attack fgsm has no steps"):
         call(tmp_path, *words, "--attack", "fgsm")
     with pytest.raises(UserError, match="'8/0' is no number such as 0.03 or 8/255"):
-        options_of("run", "--epsilon", "8/0")
+        call(tmp_path, "run", "--epsilon", "8/0")
 
 
 def test_scores_tables_and_page_of_attacks(erm, pde, tmp_path):

@@ -1,0 +1,38 @@
+"""What several commands share."""
+
+import argparse
+from argparse import SUPPRESS
+from collections.abc import Sequence
+from typing import Any
+
+from .._lib import registry
+from ..data.base import Source
+from ..training.config import insert
+from ..training.run_folder import Selection
+
+
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Some of the options, as keyword arguments."""
+    return {name: getattr(options, name) for name in names}
+
+
+def add_choice(parser: argparse.ArgumentParser, flag: str, hint: Any, *, old: str = "", **given: Any) -> None:
+    """Add a flag whose choices are those of a Literal; `old` is a former spelling, which --help does not show."""
+    choices = registry.choices(hint)
+    parser.add_argument(flag, choices=choices, **given)
+    if old:
+        parser.add_argument(old, dest=flag.strip("-"), choices=choices, default=SUPPRESS, help=SUPPRESS)
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add --selection, of one of a run's two sets of weights."""
+    about = "weights of the last epoch, or with the best validation score (default)"
+    add_choice(parser, "--selection", Selection, default="validation", help=about)
+
+
+def build_data(name: str, settings: Sequence[str]) -> Source:
+    """The data set of this name with KEY=VALUE settings, each with or without `data.` before its key."""
+    tables = dict[str, Any]()
+    for setting in settings:
+        insert(tables, setting.removeprefix("data."))
+    return registry.build("data", name, tables)

@@ -1,0 +1,26 @@
+"""Export a run's network as one file, compared with the original before it is kept.
+
+pdeplus export demo/pde_plus --format onnx --out digits.onnx
+"""
+
+import argparse
+
+from ..evaluation.deployment import Format, export
+from ..training.run_folder import Run
+from .base import add_choice, add_selection
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    add_choice(parser, "--format", Format, required=True, help="ONNX, or torch's exported program")
+    parser.add_argument(
+        "--out", metavar="FILE", help="file to write (default: model.onnx or model.pt2 in the run folder)"
+    )
+    add_selection(parser)
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the file, and print where it is and how closely it agrees."""
+    run = Run.load(options.run)
+    print(export(run, options.format, options.out, selection=options.selection, force=options.force))

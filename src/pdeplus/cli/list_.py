@@ -1,0 +1,85 @@
+"""List what there is to choose from, with its options.
+
+pdeplus list methods
+"""
+
+import argparse
+import inspect
+
+from .._lib import registry
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("family", choices=(*registry.FAMILIES, *LISTS))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print a family."""
+    print(LISTS[options.family]() if options.family in LISTS else describe_family(options.family))
+
+
+def describe_family(family: str) -> str:
+    """Name, first line of documentation and options of every member."""
+    blocks = list[str]()
+    for name in registry.names(family):
+        module = inspect.getmodule(registry.find(family, name))
+        about = (inspect.getdoc(module) or "").partition("\n")[0]
+        options = registry.resolved(family, name, {})
+        shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
+        blocks.append("\n".join([f"{name}: {about}", *shown]))
+    return "\n".join(blocks + _variants() if family == "methods" else blocks)
+
+
+def _variants() -> list[str]:
+    """Methods whose options earn them a row of their own, as settings."""
+    from ..studies.variants import VARIANTS, named_methods, settings
+
+    lines = ["", "with other options they are rows of their own:"]
+    for name in VARIANTS:
+        part = named_methods()[name]
+        label = registry.build("methods", part.name, part.options).label
+        lines.append(f"    {label:<24} {' '.join(settings(name))}")
+    return lines
+
+
+def describe_corruptions() -> str:
+    """Name, family and purpose of every corruption, and which pictures of ice there are."""
+    from ..corruptions._frost import describe_frost
+    from ..corruptions.suite import SUITE
+
+    lines = list[str]()
+    for name, corruption in SUITE.items():
+        about = (inspect.getdoc(corruption.function) or "").partition("\n")[0]
+        lines.append(f"{name:<18} {corruption.family:<8} {'extra' if corruption.extra else '':<6} {about}")
+    return "\n".join([*lines, f"frost: {describe_frost()}"])
+
+
+def describe_experiments() -> str:
+    """Name and purpose of every experiment."""
+    from ..studies.experiment import experiments
+
+    return (
+        f"{_table(experiments())}\nrun one: pdeplus reproduce EXPERIMENT; settings of single runs: pdeplus list presets"
+    )
+
+
+def describe_presets() -> str:
+    """Name and purpose of every preset."""
+    from ..training.config import presets
+
+    return f"{_table(presets())}\ntrain one: pdeplus train PRESET"
+
+
+def _table(purposes: dict[str, str]) -> str:
+    width = max(map(len, purposes))
+    return "\n".join(f"{name:<{width}}  {purpose}" for name, purpose in purposes.items())
+
+
+def _as_toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_as_toml(v)}" for k, v in value.items()) + " }"  # type: ignore[reportUnknownVariableType]
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+LISTS = {"corruptions": describe_corruptions, "experiments": describe_experiments, "presets": describe_presets}
+"""The families that are not the registry's."""

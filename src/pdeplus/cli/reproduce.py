@@ -1,0 +1,62 @@
+"""Reproduce a table or figure of the paper, from training to its values beside ours; finished cells are kept.
+
+pdeplus list experiments
+pdeplus reproduce table1_cifar10 --size small --dry-run
+pdeplus reproduce table2_pacs --size small data.root=DIR
+pdeplus reproduce study --size small --records results
+pdeplus reproduce table1_cifar10 --size full --on ray --cpus 8 --gpus 1
+pdeplus reproduce table1_cifar10 --size full --on slurm --cpus 8 --gpus 1 --dry-run
+"""
+
+import argparse
+from pathlib import Path
+
+from .._lib.registry import choices
+from ..errors import UserError
+from ..studies.estimate import estimate, format_estimates
+from ..studies.experiment import ScaleName
+from ..studies.matrix import On, prepare, reproduce, reproduce_cell
+from ..studies.slurm import submit
+from ..studies.study import known_cells
+from .base import add_choice, pick
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every cell")
+    size = "the paper's own, minutes per cell on a CPU core (default), or seconds"
+    add_choice(parser, "--size", ScaleName, old="--scale", default="small", help=size)
+    parser.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the size's own)")
+    parser.add_argument(
+        "--out", default="reproduced", metavar="DIR", help="folder for runs and results (default: reproduced)"
+    )
+    records = "folder with records of cells done elsewhere, such as results: those are not run again"
+    parser.add_argument("--records", metavar="DIR", help=records)
+    dry = "only say which cells, how many hours, how much disk; with --on slurm, print the script"
+    parser.add_argument("--dry-run", action="store_true", help=dry)
+    on = "here one by one (default), on a Ray cluster, nowhere (only collect what is done), or as Slurm jobs"
+    parser.add_argument("--on", choices=(*choices(On), "slurm"), default="local", help=on)
+    parser.add_argument("--cpus", type=int, metavar="N", help="CPUs per cell on a cluster (default: 1)")
+    gpus = "GPUs per cell on a cluster (default: 1 on Ray if it has any, else 0)"
+    parser.add_argument("--gpus", type=int, metavar="N", help=gpus)
+    parser.add_argument("--cell", type=int, metavar="N", help="run only the Nth cell, and write no result")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run what is not done yet and print the result; or one cell, a Slurm job, an estimate."""
+    chosen = {"scale": options.size, **pick(options, "seeds", "out", "overrides", "records")}
+    needs = pick(options, "cpus", "gpus")
+    if options.cell is not None:
+        if options.on != "local" or options.dry_run or needs != {"cpus": None, "gpus": None}:
+            raise UserError("--cell runs one cell here: leave --on, --cpus, --gpus and --dry-run out")
+        print(reproduce_cell(options.experiment, options.cell, **chosen))
+    elif options.on == "slurm":
+        print(submit(options.experiment, **chosen, **needs, dry_run=options.dry_run))
+    elif options.dry_run:
+        cells = prepare(options.experiment, options.size, options.seeds, options.overrides)[2]
+        runs = Path(options.out) / options.size / "runs"
+        print(format_estimates(estimate(cells, runs, known_cells(cells, runs, options.records))))
+    else:
+        folder = reproduce(options.experiment, **chosen, **needs, on=options.on)
+        print((folder / "result.md").read_text("utf-8"))
+        print(folder)

@@ -1,0 +1,51 @@
+"""Train a network; an interrupted run resumes exactly where it stopped.
+
+pdeplus train demo method.name=erm train.epochs=5 --out runs/erm
+pdeplus train --resume runs/erm
+"""
+
+import argparse
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from ..errors import UserError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("preset", nargs="?", help="name (see: pdeplus list presets) or a .toml file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting; values as in TOML")
+    parser.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
+    parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train, in as many processes as there are, and print one line from the main one."""
+    from ..training.distributed import join
+    from ..training.session import progress_bar
+
+    processes = join()
+    work = processes.on_main(lambda: _work(options))
+    with progress_bar("training") if processes.main else nullcontext() as watch:
+        run = work(watch=watch)
+    if not processes.main:
+        return
+    last = run.metrics[-1]
+    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    shifted = last.get("validation/shifted_accuracy")
+    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+
+
+def _work(options: argparse.Namespace) -> Callable[..., Any]:
+    """What gives the run: training anew, or going on."""
+    from ..training.config import load_config
+    from ..training.run_folder import Run, resume, train
+
+    if (options.preset is None) == (options.resume is None):
+        raise UserError("train needs either a PRESET (see: pdeplus list presets) or --resume DIR")
+    if options.resume is None:
+        return partial(train, load_config(options.preset, options.overrides), options.out)
+    if Run.load(options.resume).finished:
+        raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
+    return partial(resume, options.resume)
