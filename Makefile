@@ -1,15 +1,20 @@
-# Needs Python 3.11+ and make. The environment lives in .venv and is made once.
+# Needs Python 3.11+ and make. The environment lives in .venv and is set up once.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+QUICK := test_architecture.py core models methods/test_pde_plus.py cli \
+	training/test_config.py training/test_loop.py training/test_before_the_rooms.py
 
-.PHONY: demo test lint format benchmark clean
+.PHONY: demo test quick lint format benchmark clean
 
 demo: $(READY)  ## the whole story in minutes
 	$(BIN)/pdeplus demo
 
 test: lint  ## style, types and tests
 	$(BIN)/pytest -n 2 --dist loadfile
+
+quick: $(READY)  ## the tests that most mistakes fail, in 90 seconds
+	$(BIN)/pytest -n 2 --dist loadfile $(addprefix tests/,$(QUICK))
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

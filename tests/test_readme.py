@@ -17,6 +17,7 @@ SHELL = [
     for line in block.splitlines()
 ]
 COMMANDS = [line for line in SHELL if line.startswith("pdeplus ")]
+BENCHMARKS = [line for line in SHELL if line.startswith("python -m benchmarks")]
 SMALLER = ["model.width=2", "train.limit=80"]
 
 
@@ -34,12 +35,14 @@ def test_python(code, tmp_path):
 def test_commands_run_one_after_the_other(tmp_path):
     for command in COMMANDS:
         words = command.split()[1:]
-        if words[0] == "bench":  # which starts processes, as those of `start` may not
-            run([sys.executable, "-m", "pdeplus", *words], tmp_path)
-        else:
-            finish(start(*words, *(SMALLER if words[0] == "train" else []), cwd=tmp_path), tmp_path)
+        finish(start(*words, *(SMALLER if words[0] == "train" else []), cwd=tmp_path), tmp_path)
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize("command", BENCHMARKS)
+def test_benchmarks(command, tmp_path):
+    run([sys.executable, *command.split()[1:], "--out", str(tmp_path)], ROOT)
 
 
 def test_make_targets_of_the_readme_exist_and_ci_calls_the_test_command():
@@ -51,6 +54,12 @@ def test_make_targets_of_the_readme_exist_and_ci_calls_the_test_command():
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
     for tool in ("ruff check", "ruff format --check", "pyright", "pytest"):
         assert f"$(BIN)/{tool}" in makefile
+
+
+def test_make_quick_names_tests_that_exist():
+    words = (ROOT / "Makefile").read_text().partition("\nQUICK :=")[2].partition("\n\n")[0].replace("\\", "").split()
+    assert words
+    assert [word for word in words if not (ROOT / "tests" / word).exists()] == []
 
 
 def test_links_lead_somewhere():

@@ -11,7 +11,7 @@ from pdeplus.cli import main
 KIND = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
 CONTEXT = mp.get_context(KIND)
 CONTEXT.set_forkserver_preload(
-    ["accelerate", "sklearn.datasets", "torch._dynamo", "pdeplus.evaluation.loop", "pdeplus.training.run_folder"]
+    ["sklearn.datasets", "torch._dynamo", "pdeplus.evaluation.loop", "pdeplus.training.run_folder"]
 )
 SHOWN = "shown.txt"
 """What a command prints, in the folder it runs in."""
