@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-QUICK := test_architecture.py core models methods/test_pde_plus.py cli \
+QUICK := test_architecture.py _lib core models methods/test_pde_plus.py cli \
 	training/test_config.py training/test_loop.py training/test_before_the_rooms.py
 
 .PHONY: demo test quick lint format benchmark clean

@@ -134,7 +134,7 @@ def test_default_folder_is_named_after_the_run(tmp_path):
         (["train", "demo", "method.name=my_package.idea"], ["my_package.idea", "cannot be imported"]),
         (["list", "planets"], ["planets", "methods", "presets"]),
         (["list", "methods", "size=3"], ["size=3 is not understood; see: pdeplus list --help"]),
-        (["data", "get"], ["data get takes one"]),
+        (["data", "get"], ["data get NAME takes one"]),
         (["reproduce", "demo", "--cell", "1", "--cpus", "2"], ["--cell runs one cell here"]),
         (
             ["bench", "step", "--quick"],

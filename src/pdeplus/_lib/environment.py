@@ -1,4 +1,4 @@
-"""What a result may depend on besides its config, and the file in a run folder that says so."""
+"""Versions, hardware and command of a session, and the file in a run folder that keeps them."""
 
 import contextlib
 import json

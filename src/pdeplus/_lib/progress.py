@@ -8,16 +8,16 @@ from tqdm import tqdm
 
 
 class Count(Protocol):
-    """What to tell of progress."""
+    """A function that is told of progress."""
 
     def __call__(self, n: int, total: int | None = None) -> object:
-        """So many more are done, of `total` where that is known only now."""
+        """Count `n` more as done; `total` is how many there are in all, where that is known only now."""
         ...
 
 
 @contextmanager
 def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
-    """What to call with the number of things done since the last call: shows how many, how fast, how long still."""
+    """Show how many things are done, how fast, and how long the rest will take; yields the function to count with."""
     with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
 
         def count(n: int, total: int | None = None) -> None:

@@ -13,16 +13,16 @@ Handler = Callable[[int, FrameType | None], None]
 
 @contextmanager
 def stopping() -> Generator[None]:
-    """Within it SIGTERM raises `Stopped`, so that whatever is open is closed in good order."""
+    """Let SIGTERM raise `Stopped`, so that whatever is open is closed in good order."""
     with _handling({signal.SIGTERM: _take_effect}):
         yield
 
 
 @contextmanager
 def held_back() -> Generator[Callable[[], bool]]:
-    """Within it SIGTERM and Ctrl-C wait for the end; gives what tells whether one does. A second one does not wait.
+    """Hold SIGTERM and Ctrl-C back until the end; yields a function that tells whether one waits.
 
-    In a thread that is not the main one nothing is held back: Python handles signals in the main thread alone.
+    A second signal takes effect at once. Nothing is held back outside the main thread, where Python handles none.
     """
     waiting = list[int]()
 
@@ -43,7 +43,7 @@ def _take_effect(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _handling(handlers: dict[signal.Signals, Handler]) -> Generator[None]:
-    """The handlers, within; afterwards those before them."""
+    """Install the handlers, and put the former ones back at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""The command line. A command is a file of this folder: the file's docstring is its help, with examples;
-`arguments` adds its arguments to a parser, and `run` does the work.
+"""The command line: a command is a file of this folder.
 
-Only the file of the command that is called is imported, so that `pdeplus --help` does not wait for torch.
+The file's docstring is the help of the command, with examples; `arguments` adds its arguments to a parser, and `run`
+does the work. Only the file of the command that is called is imported: `pdeplus --help` does not wait for torch.
 """
 
 import argparse

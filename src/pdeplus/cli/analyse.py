@@ -8,9 +8,8 @@ import argparse
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; coverage needs train.keep_every=1")
-    parser.add_argument(
-        "--out", default="analysis", metavar="DIR", help="folder for figures and tables (default: analysis)"
-    )
+    out = "folder for figures and tables (default: analysis)"
+    parser.add_argument("--out", default="analysis", metavar="DIR", help=out)
     parser.add_argument("--images", type=int, default=256, metavar="N", help="held-out images to use (default: 256)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all randomness (default: 0)")
 

@@ -21,5 +21,5 @@ def run(options: argparse.Namespace) -> None:
     from ..data._download import describe_data, get
 
     if (options.action == "get") != (options.name is not None):
-        raise UserError("data list takes no name; data get takes one, e.g. pdeplus data get cifar10")
+        raise UserError("data list takes no name; data get NAME takes one")
     print(get(options.name, options.root) if options.name else describe_data(options.root))

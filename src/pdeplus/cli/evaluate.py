@@ -31,21 +31,17 @@ from .base import add_choice, build_data, pick
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", metavar="RUN", help="run folder or .onnx file")
     add_choice(parser, "--suite", Wanted, default="corruptions", help="which test sets (default: corruptions)")
-    parser.add_argument(
-        "--samples", nargs="+", type=int, metavar="E", help="noisy passes to average; several numbers make a curve"
-    )
+    parser.add_argument("--samples", nargs="+", type=int, metavar="E", help="noisy passes; several numbers: a curve")
     add_choice(parser, "--average", Average, help="what the noisy passes average")
     selection = (
         "weights: last epoch, best on validation images (default), or best on the tests themselves, as the authors do"
     )
     selections = [name for name in choices(Selection) if name != "given"]  # which is a model without a choice
     parser.add_argument("--selection", choices=selections, default="validation", help=selection)
-    parser.add_argument("--data", nargs="+", metavar=("NAME", "KEY=VALUE"), help="test on another data set")
+    parser.add_argument("--data", nargs="+", metavar=("NAME", "KEY=VALUE"), help="another data set and its options")
     parser.add_argument("--files", metavar="DIR", help="read corrupted images from here, e.g. CIFAR-10-C")
     parser.add_argument("--severity", nargs="+", type=int, metavar="N", help="severities, 1 to 5 (default: all)")
-    parser.add_argument(
-        "--limit", type=int, default=0, metavar="N", help="at most N images per test set (default: all)"
-    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="images per test set (default: all)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of corruptions and attack (default: 0)")
     parser.add_argument("--name", help="what tables call the model (default: its method)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile: faster after the first seconds")

@@ -13,9 +13,7 @@ from .base import add_choice, add_selection
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder")
     add_choice(parser, "--format", Format, required=True, help="ONNX, or torch's exported program")
-    parser.add_argument(
-        "--out", metavar="FILE", help="file to write (default: model.onnx or model.pt2 in the run folder)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="new file (default: model.onnx or model.pt2 in the run folder)")
     add_selection(parser)
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 

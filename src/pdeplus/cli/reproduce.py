@@ -27,9 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     size = "the paper's own, minutes per cell on a CPU core (default), or seconds"
     add_choice(parser, "--size", ScaleName, old="--scale", default="small", help=size)
     parser.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the size's own)")
-    parser.add_argument(
-        "--out", default="reproduced", metavar="DIR", help="folder for runs and results (default: reproduced)"
-    )
+    out = "folder for runs and results (default: reproduced)"
+    parser.add_argument("--out", default="reproduced", metavar="DIR", help=out)
     records = "folder with records of cells done elsewhere, such as results: those are not run again"
     parser.add_argument("--records", metavar="DIR", help=records)
     dry = "only say which cells, how many hours, how much disk; with --on slurm, print the script"
