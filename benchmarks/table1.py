@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from pdeplus._lib.seeds import generator_for
 from pdeplus.evaluation.cost import prediction_flops, training_flops
-from pdeplus.studies.estimate import TEST_SETS
-from pdeplus.studies.matrix import prepare
+from pdeplus.studies.estimates import TEST_SETS
+from pdeplus.studies.reproduction import prepare
 from pdeplus.training.config import Config
 from pdeplus.training.run_folder import Expects, build_method, build_network
 from pdeplus.training.selection import MOST

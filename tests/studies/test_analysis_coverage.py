@@ -13,8 +13,7 @@ from pdeplus.augment.invert import Invert
 from pdeplus.core.fixed_noise import Constant, add_noise
 from pdeplus.data.base import split
 from pdeplus.errors import UserError
-from pdeplus.studies.analysis import coverage
-from pdeplus.studies.analysis import probes as _images
+from pdeplus.studies.analysis import coverage, probes
 from pdeplus.studies.analysis.coverage import coverage_figure, coverage_over_training, coverage_ratio
 from pdeplus.studies.analysis.figures import as_spec
 from pdeplus.training.run_folder import Run, build_source
@@ -70,7 +69,7 @@ def test_no_scope_at_all_has_no_ratio():
     assert row == {"block": "0", "ratio": None, "median": None, "within": 0.0, "zero": 1.0}
 
 
-def test_views_that_equal_their_images_are_covered_wholly():
+def test_views_that_equal_theirprobes_are_covered_wholly():
     (row,) = coverage_ratio(doubling(Constant(0.1)), one([0.1, 0.2]), one([0.1, 0.2]))
     assert (row["ratio"], row["median"], row["within"]) == (0.0, 0.0, 1.0)
 
@@ -91,7 +90,7 @@ def test_batches_do_not_matter(monkeypatch):
     images, views = torch.rand(2, 10, 1, 4, 4, generator=generator)
     net = doubling(Constant(0.3))
     whole = coverage_ratio(net, images, views)
-    monkeypatch.setattr(_images, "BATCH", 3)
+    monkeypatch.setattr(probes, "BATCH", 3)
     assert coverage_ratio(net, images, views)[0] == pytest.approx(whole[0])
 
 
@@ -106,7 +105,7 @@ def test_a_noisy_pass_moves_later_blocks_only_and_follows_its_generator():
     assert noisy[1]["ratio"] == pytest.approx(math.sqrt(2 / math.pi), rel=0.03)  # 2 · 0.3 z against 0.6
 
 
-def test_images_and_views_must_pair_up():
+def testprobes_and_views_must_pair_up():
     with pytest.raises(UserError, match="images and views are 1×1×1×2 and 1×1×1×3"):
         coverage_ratio(doubling(Constant(1.0)), one([0.1, 0.2]), one([0.1, 0.2, 0.3]))
 
@@ -118,7 +117,7 @@ def kept(tmp_path_factory) -> Run:
     return trained(folder, "train.limit=200", "train.epochs=3", "train.keep_every=2")
 
 
-def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_out_images(kept):
+def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_outprobes(kept):
     counts = []
     rows = coverage_over_training(
         kept,
@@ -134,18 +133,18 @@ def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_out_images(
     ]
     assert all(row["ratio"] == 0 for row in rows if row["augmentation"] == "same")
     assert counts == [(1, 4)] * 4
-    x = _images.held_out(kept, 8, 0).floats()
+    x = probes.held_out(kept, 8, 0).floats()
     assert [row for row in rows if row["epoch"] == 3 and row["augmentation"] == "negative"] == [
         {"epoch": 3, "augmentation": "negative", **row, "images": 8}
         for row in coverage_ratio(kept.network("last"), x, 1 - x)
     ]
 
 
-def test_images_come_from_the_validation_split_alone(kept):
+def testprobes_come_from_the_validation_split_alone(kept):
     config = kept.config
     parts = split(build_source(config), validation=0.1, limit=200, seed=config.seed)
     held = {bytes(image.numpy().tobytes()) for image in parts.validation.images}
-    drawn = {bytes(image.numpy().tobytes()) for image in _images.held_out(kept, 5, 3).images}
+    drawn = {bytes(image.numpy().tobytes()) for image in probes.held_out(kept, 5, 3).images}
     assert len(drawn) == 5
     assert drawn <= held
 

@@ -11,9 +11,8 @@ from support.runs import trained
 
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import append_records
-from pdeplus.studies.analysis import summary as analyse
 from pdeplus.studies.analysis.figures import as_spec, over_epochs, save_figure
-from pdeplus.studies.analysis.summary import label_runs
+from pdeplus.studies.analysis.summary import analyse, label_runs
 from pdeplus.studies.analysis.trends import (
     curve_rows,
     curves_figure,

@@ -1,4 +1,4 @@
-"""What a cluster is told and a user is shown: Slurm's script, at work under a made Slurm, and the table of cells."""
+"""What a cluster is told and a user is shown: Slurm's script, under a stand-in for Slurm, and the table of cells."""
 
 import io
 import os
@@ -12,26 +12,26 @@ from types import SimpleNamespace
 import pytest
 
 from pdeplus.cli import main
-from pdeplus.studies.estimate import CellCost
+from pdeplus.studies.cells import Done
+from pdeplus.studies.estimates import CellCost
 from pdeplus.studies.local import Failure
-from pdeplus.studies.matrix import prepare
 from pdeplus.studies.ray import Board, State, _needs, _result, announce, sign_of, table_of
+from pdeplus.studies.reproduction import prepare
 from pdeplus.studies.slurm import script_of, time_limit
-from pdeplus.studies.study import Done
 from pdeplus.training.run_folder import Run
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 CELL = """#!/bin/bash
 trap 'kill $!; echo saved >> {log}; exit 0' TERM
 echo "cell $* with $OMP_NUM_THREADS threads" >> {log}
-sleep 30 & wait
+sleep 600 & wait
 """
 """A command that trains until it is asked to stop."""
 NOTED = '#!/bin/bash\nfor word in "$@"; do echo "{name} $word" >> {log}; done\necho "77;there"\n'
 """A command of Slurm that notes what it was given."""
 
 
-def made(path: Path, text: str) -> Path:
+def executable(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -43,12 +43,12 @@ def slurm(tmp_path):
     log = tmp_path / "log"
     (tmp_path / "bin").mkdir()
     for name in ("sbatch", "scontrol"):
-        made(tmp_path / "bin" / name, NOTED.format(name=name, log=log))
-    command = [str(made(tmp_path / "a cell", CELL.format(log=log))), "data.root=a b"]
+        executable(tmp_path / "bin" / name, NOTED.format(name=name, log=log))
+    command = [str(executable(tmp_path / "a cell", CELL.format(log=log))), "data.root=a b"]
     text = script_of(
         command=command, name="two", cells=2, limit="#SBATCH --time=30", cpus=3, gpus=2, start=tmp_path, logs=tmp_path
     )
-    script = made(tmp_path / "submit.sh", text)
+    script = executable(tmp_path / "submit.sh", text)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return script, log, {"PATH": path, "again": "yes"}
 
@@ -56,7 +56,7 @@ def slurm(tmp_path):
 @needs_bash
 def test_the_script_submits_itself_and_the_outcome_after_it(slurm):
     script, log, variables = slurm
-    subprocess.run(["bash", str(script)], env=variables, check=True, timeout=30)
+    subprocess.run(["bash", str(script)], env=variables, check=True, timeout=600)
     first, second, *rest = log.read_text().splitlines()
     assert first == "sbatch --parsable"
     assert second == f"sbatch {script}"
@@ -70,13 +70,12 @@ def test_a_job_near_its_time_limit_saves_and_queues_again(slurm, number, requeue
     script, log, variables = slurm
     job = {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_JOB_ID": "5"}
     with subprocess.Popen(["bash", str(script)], env=variables | job) as process:
-        end = time.monotonic() + 30
-        while not log.exists():
+        end = time.monotonic() + 600
+        while not (log.exists() and log.read_text().endswith("\n")):
             assert time.monotonic() < end
             time.sleep(0.01)
-        time.sleep(0.2)  # the script sets its traps
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(600) == 0
     began, *then = log.read_text().splitlines()
     assert began == "cell data.root=a b --cell 2 with 3 threads"
     assert then == ["saved", *(["scontrol requeue", "scontrol 5_2"] if requeued else [])]
@@ -85,7 +84,7 @@ def test_a_job_near_its_time_limit_saves_and_queues_again(slurm, number, requeue
 @needs_bash
 def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["--scale", "smoke", "--seeds", "2", "--on", "slurm", "--cpus", "4", "--gpus", "1", "--dry-run"]
+    words = ["--size", "smoke", "--seeds", "2", "--on", "slurm", "--cpus", "4", "--gpus", "1", "--dry-run"]
     with pytest.raises(SystemExit) as left:
         main(["reproduce", "demo", *words, "train.limit=40"])
     text = capsys.readouterr().out
@@ -97,7 +96,7 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, monkeypatch, c
     assert {"--array=1-6", "--cpus-per-task=4", "--gres=gpu:1", "--requeue", "--signal=B:USR1@60"} < set(options)
     assert f"--output={home}/%a.log" in options
     assert any(option.startswith("--time=") for option in options)
-    given = "-m pdeplus reproduce demo train.limit=40 --scale smoke --out reproduced --seeds 2"
+    given = "-m pdeplus reproduce demo train.limit=40 --size smoke --out reproduced --seeds 2"
     assert f'{given} --cell "$SLURM_ARRAY_TASK_ID" &' in text
     assert f"{given} --on none'" in text
 
@@ -106,7 +105,7 @@ def test_without_slurm_the_script_is_written_and_one_line_says_how_to_submit(tmp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit) as left:
-        main(["reproduce", "fig_losses", "--scale", "smoke", "--on", "slurm"])
+        main(["reproduce", "fig_losses", "--size", "smoke", "--on", "slurm"])
     script = Path("reproduced/smoke/fig_losses/slurm/submit.sh")
     assert left.value.code == 0
     assert capsys.readouterr().out == f"there is no sbatch here; where there is, submit with: bash {script}\n"
@@ -121,21 +120,21 @@ def test_the_time_limit_is_twice_the_longest_cell_and_ten_minutes():
     assert time_limit([*known, unknown]) == "# no --time, which stays the cluster's own: no data"
 
 
-def made_ray(*nodes, get=None):
-    """What stands for Ray, with these CPUs and GPUs."""
+def stand_in_for_ray(*nodes, get=None):
+    """As much of Ray as is asked for, with these CPUs and GPUs."""
     found = [{"Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus}} for alive, cpus, gpus in nodes]
     return SimpleNamespace(nodes=lambda: found, get=get, exceptions=SimpleNamespace(RayError=OSError))
 
 
 def test_a_cell_on_ray_has_a_gpu_where_there_is_one(monkeypatch, capsys):
     monkeypatch.setenv("PDEPLUS_DATA", "there")
-    needs = _needs(made_ray((True, 8, 0), (True, 4, 2), (False, 64, 8)), 4, None)
+    needs = _needs(stand_in_for_ray((True, 8, 0), (True, 4, 2), (False, 64, 8)), 4, None)
     assert capsys.readouterr().err == "pdeplus: Ray has 12 CPUs and 2 GPUs, nodes: 2\n"
     assert (needs["num_cpus"], needs["num_gpus"]) == (4, 1)
     assert needs["runtime_env"]["env_vars"] == {"OMP_NUM_THREADS": "4", "PDEPLUS_DATA": "there"}
-    assert _needs(made_ray((True, 8, 0)), 4, None)["num_gpus"] == 0
+    assert _needs(stand_in_for_ray((True, 8, 0)), 4, None)["num_gpus"] == 0
     with pytest.warns(UserWarning, match="no node has 8 CPUs and 1 GPUs: cells wait until one joins"):
-        _needs(made_ray((True, 8, 0), (True, 4, 2)), 8, 1)
+        _needs(stand_in_for_ray((True, 8, 0), (True, 4, 2)), 8, 1)
 
 
 def test_a_cell_that_ray_gives_up_is_a_failure_in_one_line():
@@ -144,7 +143,7 @@ def test_a_cell_that_ray_gives_up_is_a_failure_in_one_line():
     def get(task):
         raise ConnectionError(f"{task}\nthe node is lost")
 
-    result = _result(made_ray(get=get), "task", cell)
+    result = _result(stand_in_for_ray(get=get), "task", cell)
     assert result == Failure(cell=cell, reason="Ray gave it up (ConnectionError): the node is lost")
 
 
@@ -171,7 +170,8 @@ class Screen(io.StringIO):
         return True
 
 
-def test_a_terminal_is_drawn_over_and_a_file_gets_a_line_per_change(tmp_path):
+def test_a_terminal_is_drawn_over_and_a_file_gets_a_line_per_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("pdeplus.studies.ray.time", SimpleNamespace(monotonic=lambda: 90.0))
     cells = prepare("demo", "smoke", None, ["train.epochs=5"])[2][:2]
     screen, file = Screen(), io.StringIO()
     boards = [Board(cells, tmp_path, out) for out in (screen, file)]

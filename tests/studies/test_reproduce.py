@@ -1,4 +1,4 @@
-"""Experiments: every one runs at scale smoke; finished cells are kept, failed ones retried, none takes others along."""
+"""Experiments: every one runs at size smoke; finished cells are kept, failed ones retried, none takes others along."""
 
 import csv
 import json
@@ -12,17 +12,19 @@ from PIL import Image
 from pdeplus.cli import main
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.studies.cells import plan, run_cell
-from pdeplus.studies.estimate import estimate, format_estimates
+from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import experiments, load_experiment
-from pdeplus.studies.matrix import prepare, reproduce
+from pdeplus.studies.reproduction import prepare, reproduce
 
-SCALES = ("full", "small", "smoke")
+pytestmark = pytest.mark.timeout(1800)
+"""Against hanging, not against a machine that is busy with other work."""
+SIZES = ("full", "small", "smoke")
 TWO_ROWS = """
 title = "Two rows"
 outcome = "scores"
 expect = "nothing"
 preset = "demo"
-rows = ["erm", {{ name = "other", recipe = "augmix", set = [{other}] }}]
+rows = ["erm", {{ name = "other", method = "augmix", set = [{other}] }}]
 """
 
 
@@ -40,16 +42,16 @@ def own(folder, other: str = ""):
 
 
 @pytest.mark.parametrize("name", experiments())
-@pytest.mark.parametrize("scale", SCALES)
-def test_every_experiment_can_be_planned(name, scale):
+@pytest.mark.parametrize("size", SIZES)
+def test_every_experiment_can_be_planned(name, size):
     experiment = load_experiment(name)
     assert experiment.expect.strip()
     if experiment.parts:
-        assert {cell.experiment for cell in prepare(name, scale, None, [])[2]} == set(experiment.parts)
+        assert {cell.experiment for cell in prepare(name, size, None, [])[2]} == set(experiment.parts)
         return
-    cells = plan(experiment, experiment.scales[scale])
-    places = experiment.places(experiment.scales[scale])
-    repeated = sum(1 if row.once else experiment.scales[scale].seeds for row in experiment.rows)
+    cells = plan(experiment, experiment.sizes[size])
+    places = experiment.places(experiment.sizes[size])
+    repeated = sum(1 if row.once else experiment.sizes[size].seeds for row in experiment.rows)
     assert len(cells) == repeated * len(places)
     assert len({cell.folder for cell in cells}) == len(cells)
     for place in places:
@@ -58,8 +60,8 @@ def test_every_experiment_can_be_planned(name, scale):
 
 
 @pytest.mark.parametrize("name", experiments())
-def test_every_experiment_runs_at_scale_smoke(home, name):
-    folder = reproduce(name, scale="smoke", out=home)
+def test_every_experiment_runs_at_size_smoke(home, name):
+    folder = reproduce(name, size="smoke", out=home)
     text = (folder / "result.md").read_text()
     experiment, _, cells = prepare(name, "smoke", None, [])
     assert "scale smoke" in text.partition("\n")[0]
@@ -78,9 +80,9 @@ def test_every_experiment_runs_at_scale_smoke(home, name):
         assert {cell["state"] for cell in json.loads((folder / "cells.json").read_text())} == {"done"}
 
 
-def test_full_scale_is_the_papers():
+def test_full_size_is_the_papers():
     experiment = load_experiment("table1_cifar10")
-    cells = plan(experiment, experiment.scales["full"])
+    cells = plan(experiment, experiment.sizes["full"])
     assert len(cells) == 5 * 17
     for cell in cells:
         assert cell.config.train.epochs == 200
@@ -92,14 +94,14 @@ def test_full_scale_is_the_papers():
 
 def test_the_baseline_comes_first():
     experiment = load_experiment("table2_pacs")
-    labels = [cell.label for cell in plan(experiment, experiment.scales["full"])]
+    labels = [cell.label for cell in plan(experiment, experiment.sizes["full"])]
     assert set(labels[:20]) == {"ERM"}
     assert "ERM" not in labels[20:]
 
 
 def test_experiments_share_the_runs_they_have_in_common():
-    def folders(name, scale):
-        return {cell.folder for cell in prepare(name, scale, None, [])[2]}
+    def folders(name, size):
+        return {cell.folder for cell in prepare(name, size, None, [])[2]}
 
     assert folders("fig_losses", "small") < folders("fig_scale", "small")
     assert folders("fig_severity", "full") < folders("table1_cifar10", "full") | folders("table1_cifar100", "full")
@@ -107,11 +109,11 @@ def test_experiments_share_the_runs_they_have_in_common():
 
 
 def test_done_cells_are_kept(home, monkeypatch):
-    folder = reproduce("fig_losses", scale="smoke", out=home)
+    folder = reproduce("fig_losses", size="smoke", out=home)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*.safetensors")}
     first = (folder / "table.csv").read_text()
     monkeypatch.setattr("pdeplus.training.run_folder.fit", lambda *a, **k: pytest.fail("trained again"))
-    assert (reproduce("fig_losses", scale="smoke", out=home) / "table.csv").read_text() == first
+    assert (reproduce("fig_losses", size="smoke", out=home) / "table.csv").read_text() == first
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*.safetensors")} == before
 
 
@@ -124,8 +126,7 @@ def test_an_interrupted_cell_goes_on(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         run_cell(cell, tmp_path, stop)
-    run, _ = run_cell(cell, tmp_path)
-    assert run.finished
+    assert run_cell(cell, tmp_path).run.finished
 
 
 def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
@@ -134,7 +135,7 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
     runs.mkdir(parents=True)
     (runs / cell.folder).write_text("in the way")
     with pytest.raises(RunFailed, match="1 of 2 cells failed, the first is other: .*same command tries the failed"):
-        reproduce(path, scale="smoke", out=tmp_path / "out")
+        reproduce(path, size="smoke", out=tmp_path / "out")
     folder = tmp_path / "out" / "smoke" / "own"
     states = {cell["cell"]: cell["state"] for cell in json.loads((folder / "cells.json").read_text())}
     assert states == {"erm": "done", "other": "failed"}
@@ -144,7 +145,7 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
     assert "already holds files" in text
     assert "Traceback" in (runs / f"{cell.folder}.failed.txt").read_text()
     (runs / cell.folder).unlink()
-    reproduce(path, scale="smoke", out=tmp_path / "out")
+    reproduce(path, size="smoke", out=tmp_path / "out")
     assert "not done" not in (folder / "result.md").read_text()
     assert not list(runs.glob("*.failed.txt"))
 
@@ -152,7 +153,7 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
 def test_mce_needs_its_erm(tmp_path):
     path = tmp_path / "lonely.toml"
     path.write_text(TWO_ROWS.format(other="").replace('"erm", ', ""))
-    text = (reproduce(path, scale="smoke", out=tmp_path / "out") / "result.md").read_text()
+    text = (reproduce(path, size="smoke", out=tmp_path / "out") / "result.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| AugMix"))
     _, _, clean, corrupted, mce, *_ = (part.strip() for part in row.split("|"))
     assert mce == "—"
@@ -170,7 +171,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 def test_a_dry_run_tells_cells_hours_and_disk_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:
-        main(["reproduce", "demo", "--scale", "smoke", "--seeds", "2", "--dry-run"])
+        main(["reproduce", "demo", "--size", "smoke", "--seeds", "2", "--dry-run"])
     out = capsys.readouterr().out
     assert left.value.code == 0
     assert "6 of 6 cells to do" in out
@@ -181,7 +182,7 @@ def test_a_dry_run_tells_cells_hours_and_disk_and_writes_nothing(tmp_path, capsy
 def test_the_disk_that_is_foretold_is_about_what_is_used(home):
     cell = prepare("fig_losses", "smoke", None, [])[2][0]
     (foretold,) = estimate([cell], home / "nowhere")
-    reproduce("fig_losses", scale="smoke", out=home)
+    reproduce("fig_losses", size="smoke", out=home)
     used = sum(path.stat().st_size for path in (home / "smoke" / "runs" / cell.folder).rglob("*") if path.is_file())
     assert 0.5 < foretold.gigabytes * 1e9 / used < 2
     assert foretold.hours > 0
@@ -193,7 +194,7 @@ def read_rows(path):
 
 
 def test_figures_show_the_tables_numbers(home):
-    folder = reproduce("study_compute", scale="smoke", out=home)
+    folder = reproduce("study_compute", size="smoke", out=home)
     shown = read_rows(folder / "methods.csv")
     table = {row["method"]: row for row in read_rows(folder / "table.csv")}
     assert {row["row"].rpartition(" (")[0] for row in shown} == set(table)
@@ -204,7 +205,7 @@ def test_figures_show_the_tables_numbers(home):
     order = [float(row["x"]) for row in shown if row["series"] == "corrupted"]
     assert order == sorted(order, reverse=True)
 
-    folder = reproduce("ablations", scale="smoke", out=home)
+    folder = reproduce("ablations", size="smoke", out=home)
     gains = {row["row"]: row for row in read_rows(folder / "effects.csv")}
     told = {
         row["method"]: row["difference"].lstrip("'") for row in read_rows(folder / "table.csv") if row["difference"]
@@ -215,24 +216,45 @@ def test_figures_show_the_tables_numbers(home):
         assert float(gains[name]["low"]) <= float(gains[name]["x"]) <= float(gains[name]["high"])
 
 
+def test_old_words_in_a_file_mean_the_same(tmp_path):
+    new = own(tmp_path, '"train.lr=0.02"').read_text() + "[smoke]\nseeds = 2\n"
+    old = new.replace("method = ", "recipe = ").replace("[smoke]", "[scales.smoke]")
+    cells = list[list[str]]()
+    for text in (new, new.replace("[smoke]", "[sizes.smoke]"), old):
+        (tmp_path / "own.toml").write_text(text)
+        cells.append([cell.folder for cell in prepare(tmp_path / "own.toml", "smoke", None, [])[2]])
+    assert cells[0] == cells[1] == cells[2]
+    assert len(cells[0]) == 4
+
+
+def test_the_older_option_scale_means_size(capsys):
+    said = list[str]()
+    for option in ("--size", "--scale"):
+        with pytest.raises(SystemExit):
+            main(["reproduce", "demo", option, "huge"])
+        said.append(capsys.readouterr().err.partition("invalid choice")[2])
+    assert said[0] == said[1] != ""
+
+
 @pytest.mark.parametrize("override", ["seed=7", "name=mine"])
 def test_cells_keep_their_names_and_seeds(override):
     with pytest.raises(UserError, match=rf"{override}: cells have names and seeds of their own; --seeds"):
         prepare("demo", "smoke", None, [override])
 
 
-def test_noisy_passes_count_in_the_hours_of_tests(tmp_path):
+def test_noisy_passes_count_in_the_hours_of_tests(tmp_path, monkeypatch):
+    monkeypatch.setattr("pdeplus.studies.estimates._seconds", lambda *about: (1.0, 1.0))
     cell = prepare("fig_severity", "smoke", None, [])[2][-1]
     (once,), (often,) = (estimate([replace(cell, samples=samples)], tmp_path) for samples in ((), (0, 1, 30)))
-    assert often.testing > 4 * once.testing > 0
+    assert often.testing == 32 * once.testing > 0
 
 
 def test_collecting_tests_nothing(tmp_path):
     path, out = own(tmp_path), tmp_path / "out"
-    reproduce(path, scale="smoke", out=out)
-    path.write_text(path.read_text().replace('"erm"', '{ recipe = "erm", label = "Renamed" }'))
+    reproduce(path, size="smoke", out=out)
+    path.write_text(path.read_text().replace('"erm"', '{ method = "erm", label = "Renamed" }'))
     with pytest.raises(RunFailed, match="1 of 2 cells are not done, the first is erm: not tested yet"):
-        reproduce(path, scale="smoke", out=out, on="none")
+        reproduce(path, size="smoke", out=out, on="none")
     assert "not done: Renamed" in (out / "smoke" / "own" / "result.md").read_text()
     assert json.loads((out / "smoke" / "own" / "cells.json").read_text())[0]["state"] == "waiting"
     told = estimate(prepare(path, "smoke", None, [])[2], out / "smoke" / "runs")
@@ -242,11 +264,11 @@ def test_collecting_tests_nothing(tmp_path):
 
 def test_a_result_names_the_commits_of_its_cells(tmp_path):
     path, out = own(tmp_path), tmp_path / "out"
-    first = (reproduce(path, scale="smoke", out=out) / "result.md").read_text()
+    first = (reproduce(path, size="smoke", out=out) / "result.md").read_text()
     assert "cells tested at" not in first
     for file in (out / "smoke" / "runs").glob("*/records.jsonl"):
         file.write_text(re.sub(r'"commit": ("\w+"|null)', '"commit": "0123456789ab"', file.read_text()))
-    again = (reproduce(path, scale="smoke", out=out) / "result.md").read_text()
+    again = (reproduce(path, size="smoke", out=out) / "result.md").read_text()
     assert "; cells tested at commits 0123456789ab; " in again
 
 
@@ -257,7 +279,7 @@ def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkey
     assert told.count("pdeplus data get cifar10") == 1
     assert "without the 2 unknown" in told
     with pytest.raises(RunFailed, match="1 of 1 cells failed.*pdeplus data get cifar10"):
-        reproduce("fig_losses", scale="small", out=tmp_path / "out")
+        reproduce("fig_losses", size="small", out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +290,7 @@ def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkey
         (["paper"], "paper is a preset, of one run: pdeplus train paper"),
         (["demo", "--seeds", "0"], "seeds=0 must be at least 1"),
         (["demo", "train.epoch=1"], "epoch"),
-        (["demo", "--scale", "huge"], "invalid choice"),
+        (["demo", "--size", "huge"], "invalid choice"),
     ],
 )
 def test_wrong_input_is_one_line(capsys, words, answer):
@@ -286,7 +308,7 @@ def test_wrong_input_is_one_line(capsys, words, answer):
         ("title = 'x'", "lacks outcome"),
         ("title = 'x'\noutcome = 'pie'\nexpect = ''", "outcome='pie' is not known; choose from scores"),
         ("titel = 'x'", "'titel' is not known; did you mean 'title'"),
-        ("title = 'x'\noutcome = 'scores'\nexpect = ''\nrows = ['erm2']", "recipe 'erm2' is not known"),
+        ("title = 'x'\noutcome = 'scores'\nexpect = ''\nrows = ['erm2']", "method 'erm2' is not known"),
         ("title = 'x'\noutcome = 'scores'\nexpect = ''\nrows = [{ set = [] }]", "a row needs a name"),
         ("title =", "Invalid value"),
     ],

@@ -1,4 +1,4 @@
-"""Outcomes: hand-made records come out where they belong, and the paper's values stand beside them, never mixed in."""
+"""Outcomes: records written by hand come out where they belong, with the paper's values beside them, never mixed in."""
 
 from dataclasses import replace
 
@@ -10,24 +10,28 @@ from pdeplus.corruptions.suite import CORRUPTIONS
 from pdeplus.data.digits import Digits
 from pdeplus.evaluation.records import pack_hits
 from pdeplus.reports.paper import paper_numbers
-from pdeplus.studies.cells import AugmentedTests, plan
+from pdeplus.studies.cells import AugmentedTests, Done, plan
 from pdeplus.studies.experiment import load_experiment
-from pdeplus.studies.outcomes import comparison, distributions, domains, heat, per_corruption, scores, severity
-from pdeplus.studies.study import Done, Study
+from pdeplus.studies.outcomes import OUTCOMES
+from pdeplus.studies.study import Outcome, Study
 from pdeplus.training.config import config_hash, load_config
 from pdeplus.training.run_folder import Run
 
 ERRORS = {"ERM": 0.4, "AugMix": 0.3, "PDE+": 0.2}
 
 
-def study_of(name: str, records, scale: str = "full", rows=("erm", "augmix", "pde_plus")) -> Study:
+def study_of(name: str, records, rows=("erm", "augmix", "pde_plus")) -> Study:
     """The experiment with one seed and those rows, its records given by a function of the cell."""
     experiment = load_experiment(name)
     kept = tuple(row for row in experiment.rows if row.name in rows)
-    experiment, size = replace(experiment, rows=kept), replace(experiment.scales[scale], seeds=1)
+    experiment, size = replace(experiment, rows=kept), replace(experiment.sizes["full"], seeds=1)
     cells = plan(experiment, size)
     done = [Done(cell=cell, run=Run(None), records=records(cell)) for cell in cells]
-    return Study(experiment=experiment, scale=size, cells=cells, done=done)
+    return Study(experiment=experiment, size=size, cells=cells, done=done)
+
+
+def outcome_of(study: Study) -> Outcome:
+    return OUTCOMES[study.experiment.outcome](study)
 
 
 def corrupted(cell, **more):
@@ -42,7 +46,7 @@ def rows_of(table) -> dict[str, dict[str, str]]:
 
 
 def test_table_1_has_our_scores_and_the_papers_beside_them():
-    (table,) = scores.make(study_of("table1_cifar10", corrupted)).tables
+    (table,) = outcome_of(study_of("table1_cifar10", corrupted)).tables
     rows = rows_of(table)
     assert list(rows) == ["ERM", "AugMix", "PDE+"]
     assert rows["PDE+"]["clean"] == "100.00"
@@ -62,7 +66,7 @@ def test_the_study_compares_accuracy_and_cost():
         each = corrupted(cell, train_flops=operations[cell.label])
         return [replace(r, hits=pack_hits(torch.arange(r.n) < r.correct)) for r in each]
 
-    rows = rows_of(comparison.make(study_of("study_methods", records)).tables[0])
+    rows = rows_of(outcome_of(study_of("study_methods", records)).tables[0])
     assert rows["PDE+"]["corrupted"] == "80.00"
     assert rows["PDE+"]["without overlaps"] == "80.00"
     assert rows["PDE+"]["mCE"] == rows["PDE+"]["rmCE"] == "50.00"
@@ -75,7 +79,7 @@ def test_the_study_compares_accuracy_and_cost():
 
 def test_the_presets_rows_have_the_papers_pde_plus_beside_them():
     experiment = load_experiment("table1_cifar100")
-    cells = {cell.label: cell for cell in plan(experiment, experiment.scales["full"])}
+    cells = {cell.label: cell for cell in plan(experiment, experiment.sizes["full"])}
     assert cells["PDE+ (paper)"].paper == cells["PDE+ (authors)"].paper == "PDE+"
     assert cells["PDE+ (paper)"].config.method.options["diffusion_lr"] == 0.01
     assert cells["PDE+ (authors)"].config.data.name == "cifar100"
@@ -84,13 +88,13 @@ def test_the_presets_rows_have_the_papers_pde_plus_beside_them():
 def test_what_was_not_done_is_said():
     study = study_of("table1_cifar10", corrupted)
     study = replace(study, done=[one for one in study.done if one.cell.label != "ERM"])
-    (table,) = scores.make(study).tables
+    (table,) = outcome_of(study).tables
     assert "not done: ERM" in table.notes
     assert rows_of(table)["PDE+"]["mCE"] == "—"
 
 
 def test_table_3_has_the_papers_row_below_ours():
-    (first, second) = per_corruption.make(study_of("table3_per_corruption", corrupted)).tables
+    (first, second) = outcome_of(study_of("table3_per_corruption", corrupted)).tables
     rows = rows_of(first)
     assert rows["PDE+"]["fog"] == "80.0"
     assert rows["PDE+"]["mean"] == "80.0"
@@ -110,11 +114,11 @@ def test_table_2_has_targets_of_every_source():
         hits = {name: pack_hits(torch.arange(1000) < n) for name, n in right.items()}
         return [record(corruption=name, severity=0, correct=n, hits=hits[name], **about) for name, n in right.items()]
 
-    made = domains.make(study_of("table2_pacs", on_domains))
-    (table,) = made.tables
+    outcome = outcome_of(study_of("table2_pacs", on_domains))
+    (table,) = outcome.tables
     assert len(table.rows) == 12
     dot = {"row": "sketch", "series": "PDE+", "x": 170 / 3, "low": 170 / 3, "high": 170 / 3}
-    assert made.rows["domains"][-1] == pytest.approx(dot, abs=1e-9)
+    assert outcome.rows["domains"][-1] == pytest.approx(dot, abs=1e-9)
     row = next(dict(zip(table.columns, r, strict=True)) for r in table.rows if r[:2] == ("sketch", "PDE+"))
     assert row["own domain"] == "90.0"
     assert (row["photo"], row["art painting"], row["cartoon"]) == ("80.0", "50.0", "40.0")
@@ -126,30 +130,32 @@ def test_table_2_has_targets_of_every_source():
 
 
 def test_severity_has_the_authors_curve_below_ours():
-    made = severity.make(study_of("fig_severity", corrupted))
-    rows = rows_of(made.tables[0])
+    outcome = outcome_of(study_of("fig_severity", corrupted))
+    rows = rows_of(outcome.tables[0])
     assert rows["PDE+"]["severity 0"] == "100.0"
     assert rows["PDE+"]["severity 5"] == "80.0"
     assert rows["PDE+, authors at full scale"]["severity 5"] == "82.81"
-    assert {row["series"] for row in made.rows["severity"]} == set(ERRORS), "the paper's line is in no figure of ours"
+    assert {row["series"] for row in outcome.rows["severity"]} == set(ERRORS), (
+        "the paper's line is in no figure of ours"
+    )
 
 
 def test_the_best_under_each_corruption_is_framed():
-    def by_scale(cell):
+    def by_sigma(cell):
         best = {"0.1": "fog", "0.5": "snow"}.get(cell.label)
         about = {"model": cell.label, "config": config_hash(cell.config)}
         return one_seed(lambda name, level: 0.1 if name == best else 0.5, **about)
 
-    made = heat.make(study_of("fig_fixed_vs_adaptive", by_scale, rows=("fixed_0", "fixed_0.1", "fixed_0.5")))
-    best = {(r["corruption"], r["network"]) for r in made.rows["fig_fixed_vs_adaptive"] if r["best"]}
+    outcome = outcome_of(study_of("fig_fixed_vs_adaptive", by_sigma, rows=("fixed_0", "fixed_0.1", "fixed_0.5")))
+    best = {(r["corruption"], r["network"]) for r in outcome.rows["fig_fixed_vs_adaptive"] if r["best"]}
     assert ("fog", "0.1") in best
     assert ("snow", "0.5") in best
     assert ("fog", "0") not in best
-    assert len(made.tables[0].rows) == len(CORRUPTIONS)
-    table = rows_of(made.tables[0])
-    for row in made.rows["fig_fixed_vs_adaptive"]:
+    assert len(outcome.tables[0].rows) == len(CORRUPTIONS)
+    table = rows_of(outcome.tables[0])
+    for row in outcome.rows["fig_fixed_vs_adaptive"]:
         assert row["shown"] == table[row["corruption"]][row["network"]], "the figure says what the table says"
-    assert made.figures[0].spec["layer"][-1]["encoding"]["text"]["field"] == "shown"
+    assert outcome.figures[0].spec["layer"][-1]["encoding"]["text"]["field"] == "shown"
 
 
 def test_the_best_on_each_distribution_is_red():
@@ -160,15 +166,15 @@ def test_the_best_on_each_distribution_is_red():
         mine = {name: 900 if name.replace("_", " ") == cell.label else 500 for name in names}
         return [record(corruption=name, correct=n, **about) for name, n in ({"clean": 950} | mine).items()]
 
-    made = distributions.make(study_of("fig1_motivation", diagonal, rows=("erm", "rotation", "blur")))
-    red = {(row["trained"], row["test"]) for row in made.rows["fig1_motivation"] if row["best"]}
+    outcome = outcome_of(study_of("fig1_motivation", diagonal, rows=("erm", "rotation", "blur")))
+    red = {(row["trained"], row["test"]) for row in outcome.rows["fig1_motivation"] if row["best"]}
     assert ("rotation", "rotation") in red
     assert ("original", "rotation") not in red
     assert ("blur", "blur") in red
-    table = rows_of(made.tables[0])
-    for row in made.rows["fig1_motivation"]:
+    table = rows_of(outcome.tables[0])
+    for row in outcome.rows["fig1_motivation"]:
         assert row["shown"] == table[row["trained"]][row["test"]], "the figure says what the table says"
-    assert made.figures[0].spec["spec"]["layer"][-1]["encoding"]["text"]["field"] == "shown"
+    assert outcome.figures[0].spec["spec"]["layer"][-1]["encoding"]["text"]["field"] == "shown"
 
 
 def test_augmented_tests_are_the_same_for_every_network_and_leave_clean_images_alone():

@@ -1,4 +1,4 @@
-"""Experiments made of others, and rows that are run once."""
+"""Experiments that consist of others, and rows that are run once."""
 
 import json
 
@@ -6,16 +6,16 @@ import pytest
 
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import read_records
-from pdeplus.studies.estimate import estimate, format_estimates
+from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import load_experiment
-from pdeplus.studies.matrix import prepare, reproduce
+from pdeplus.studies.reproduction import prepare, reproduce
 
 PART = """
 title = "Part {name}"
 outcome = "scores"
 expect = "nothing"
 preset = "demo"
-rows = ["erm", {{ recipe = "{other}", once = true }}]
+rows = ["erm", {{ method = "{other}", once = true }}]
 [smoke]
 seeds = 2
 set = ["data.size=8"]
@@ -41,7 +41,7 @@ def test_a_row_is_run_once(whole):
 
 
 def test_all_parts_are_run_and_written(whole, tmp_path):
-    folder = reproduce(whole, scale="smoke", out=tmp_path / "out")
+    folder = reproduce(whole, size="smoke", out=tmp_path / "out")
     home = folder.parent
     assert len(list((home / "runs").iterdir())) == 4, "what the parts share is trained once"
     for name, labels in (("first", ["ERM", "AugMix"]), ("second", ["ERM", "Mixup"])):
@@ -57,8 +57,8 @@ def test_all_parts_are_run_and_written(whole, tmp_path):
 
 def test_a_page_of_parts_tells_schedules_apart(whole, tmp_path):
     second = whole.parent / "second.toml"
-    second.write_text(second.read_text().replace('"erm"', '{ recipe = "erm", stretch = 2 }'))
-    folder = reproduce(whole, scale="smoke", seeds=1, out=tmp_path / "out")
+    second.write_text(second.read_text().replace('"erm"', '{ method = "erm", stretch = 2 }'))
+    folder = reproduce(whole, size="smoke", seeds=1, out=tmp_path / "out")
     assert {r.model for r in read_records(folder.parent / "second" / "records.jsonl")} == {"ERM", "Mixup"}
     page = (folder / "report.html").read_text()
     short, long = (prepare(whole.parent / f"{name}.toml", "smoke", 1, [])[2][0].config for name in ("first", "second"))
@@ -75,7 +75,7 @@ def test_a_page_of_parts_has_a_shared_row_on_all_its_test_sets(whole, tmp_path):
         .replace('outcome = "scores"', 'outcome = "distributions"\ntests = "augmented"')
         .replace("[smoke]", '[options]\naugmentations = ["rotation"]\n[smoke]')
     )
-    page = (reproduce(whole, scale="smoke", seeds=1, out=tmp_path / "out") / "report.html").read_text()
+    page = (reproduce(whole, size="smoke", seeds=1, out=tmp_path / "out") / "report.html").read_text()
     assert page.count(">ERM<") > page.count(">AugMix<") > 0
     assert "mean accuracy on foreign domains" in page
     assert "there is no baseline" not in page
@@ -97,7 +97,7 @@ def test_a_dry_run_counts_shared_cells_once(whole, tmp_path):
 
 
 def test_a_row_may_train_longer_or_shorter(tmp_path):
-    rows = ["erm", {"recipe": "augmix", "stretch": 2.4}, {"recipe": "mixup", "stretch": 0.1}]
+    rows = ["erm", {"method": "augmix", "stretch": 2.4}, {"method": "mixup", "stretch": 0.1}]
     written = ", ".join(json.dumps(row).replace('":', '" =') for row in rows)
     path = tmp_path / "own.toml"
     path.write_text(f'title = "T"\noutcome = "scores"\nexpect = "e"\nrows = [{written}]\n')

@@ -24,7 +24,7 @@ def start(*arguments: str, cwd: Path) -> BaseProcess:
     return process
 
 
-def finish(process: BaseProcess, cwd: Path, seconds: float = 200) -> None:
+def finish(process: BaseProcess, cwd: Path, seconds: float = 600) -> None:
     """Wait for its end, which must come in time and without an error."""
     process.join(seconds)
     assert process.exitcode == 0, (cwd / SHOWN).read_text()

@@ -1,4 +1,4 @@
-"""An experiment as its file has it: which cells, at which scale, tested on what, ending in which outcome."""
+"""An experiment as its file has it: which rows, at which size, tested on what, ending in which outcome."""
 
 import itertools
 import tomllib
@@ -12,31 +12,18 @@ from .._lib.registry import unknown
 from ..errors import UserError, check_choice
 from ..training.config import presets
 
-ScaleName = Literal["full", "small", "smoke"]
+SizeName = Literal["full", "small", "smoke"]
 """The paper's own; the study's, minutes a run on a CPU core; seconds."""
 Tests = Literal["corruptions", "domains", "augmented", "none"]
 """The fifteen corruptions; the data set's other domains; test images under augmentations; nothing is tested."""
-Outcome = Literal[
-    "scores",
-    "comparison",
-    "domains",
-    "per_corruption",
-    "distributions",
-    "heat",
-    "severity",
-    "coverage",
-    "scale",
-    "losses",
-    "surfaces",
-    "parts",
-]
-"""What is made of the cells: a module of `outcomes` each."""
+OLD_KEYS = {"recipe": "method"}
+"""What files of experiments used to call a key, and its name now."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One configuration of an experiment, before scale, place and seed."""
+    """One configuration of an experiment, before size, place and seed."""
 
     name: str
     """What its cells' folders are called."""
@@ -44,7 +31,7 @@ class Row:
     """What tables call it; empty for the method's own label."""
     preset: str = ""
     """In place of the experiment's."""
-    recipe: str = ""
+    method: str = ""
     """A method, or a variant of one, as `named_methods` has it; empty for the preset's method."""
     set: tuple[str, ...] = ()
     """Settings, as on the command line."""
@@ -57,15 +44,15 @@ class Row:
     once: bool = False
     """With one seed, however many the others have."""
     stretch: float = 1.0
-    """Its epochs, as a multiple of the scale's."""
+    """Its epochs, as a multiple of the size's."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Size:
     """How large the cells are."""
 
-    name: ScaleName
+    name: SizeName
     seeds: int = 1
     limit: int = 0
     """Images of each test set; 0 for all."""
@@ -74,7 +61,7 @@ class Scale:
     vary: Mapping[str, tuple[str, ...]] | None = None
     """In place of the experiment's."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the outcome, over the experiment's."""
+    """Options of the outcome, over the experiment's."""
 
 
 @final
@@ -84,7 +71,8 @@ class Experiment:
 
     name: str
     title: str
-    outcome: Outcome
+    outcome: str
+    """What its cells end in: a name among `outcomes.OUTCOMES`."""
     expect: str
     """What to look for in the outcome, and what differs from the paper."""
     preset: str = "pde_plus"
@@ -93,15 +81,15 @@ class Experiment:
     vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Settings whose values are crossed with each other and with the rows."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the outcome."""
+    """Options of the outcome."""
     rows: tuple[Row, ...] = ()
     parts: tuple[str, ...] = ()
-    """Experiments that this one is made of; it has no rows of its own."""
-    scales: Mapping[ScaleName, Scale]
+    """Experiments that this one consists of; it has no rows of its own."""
+    sizes: Mapping[SizeName, Size]
 
-    def places(self, scale: Scale) -> list[dict[str, str]]:
+    def places(self, size: Size) -> list[dict[str, str]]:
         """Every combination of the varied settings' values; one empty one where nothing varies."""
-        vary = self.vary if scale.vary is None else scale.vary
+        vary = self.vary if size.vary is None else size.vary
         return [dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values())]
 
 
@@ -135,17 +123,15 @@ def _folder() -> Any:
 
 
 def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
-    common = tomllib.loads((_folder() / "_scales.toml").read_text("utf-8"))
-    scales = {scale: _scale(scale, common[scale], tables.pop(scale, {})) for scale in get_args(ScaleName)}
+    for key in ("sizes", "scales"):  # [sizes.small], once [scales.small], is another way to write [small]
+        tables |= tables.pop(key, {})
+    common = tomllib.loads((_folder() / "_sizes.toml").read_text("utf-8"))
+    sizes = {size: _size(size, common[size], tables.pop(size, {})) for size in get_args(SizeName)}
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
-    values: dict[str, Any] = _checked(f"experiment {name}", Experiment, tables) | {
-        "scales": scales,
-        "rows": rows,
-        "name": name,
-    }
-    for key, kind in (("tests", Tests), ("outcome", Outcome)):
-        if key in values:
-            check_choice(f"experiment {name}: {key}", values[key], kind)
+    own = _checked(f"experiment {name}", Experiment, tables)
+    values: dict[str, Any] = own | {"sizes": sizes, "rows": rows, "name": name}
+    if "tests" in values:
+        check_choice(f"experiment {name}: tests", values["tests"], Tests)
     lacking = [key for key in ("title", "outcome", "expect") if key not in values]
     if lacking:
         raise UserError(f"experiment {name} lacks {lacking[0]}")
@@ -155,30 +141,32 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
 
 
 def _row(experiment: str, row: object) -> Row:
-    tables = {"recipe": row} if isinstance(row, str) else cast(dict[str, Any], row)
+    tables = {"method": row} if isinstance(row, str) else cast(dict[str, Any], row)
     values = _checked(f"experiment {experiment}, a row", Row, tables)
-    named = values.get("name") or values.get("recipe") or values.get("preset")
-    if not named:
-        raise UserError(f"experiment {experiment}: a row needs a name, a recipe or a preset")
-    arguments: dict[str, Any] = values | {"name": named}
-    return Row(**arguments)
+    name = values.get("name") or values.get("method") or values.get("preset")
+    if not name:
+        raise UserError(f"experiment {experiment}: a row needs a name, a method or a preset")
+    values["name"] = name
+    return Row(**values)
 
 
-def _scale(name: ScaleName, common: Mapping[str, Any], own: Mapping[str, Any]) -> Scale:
-    """An experiment's scale over the common one: settings come behind the common ones, the rest replaces."""
+def _size(name: SizeName, common: Mapping[str, Any], own: Mapping[str, Any]) -> Size:
+    """An experiment's size over the common one: settings come behind the common ones, the rest replaces."""
     together = dict(common) | dict(own) | {"set": [*common.get("set", ()), *own.get("set", ())]}
-    values: dict[str, Any] = _checked(f"scale {name}", Scale, together) | {"name": name}
-    return Scale(**values)
+    values = _checked(f"size {name}", Size, together | {"name": name})
+    return Size(**values)
 
 
 def _checked(where: str, kind: type[Any], tables: Mapping[str, Any]) -> dict[str, Any]:
     """The tables as arguments: unknown keys are refused, lists become tuples."""
     known = [f.name for f in fields(kind)]
-    for key in tables:
+    values = dict[str, Any]()
+    for given, value in tables.items():
+        key = OLD_KEYS.get(given, given)
         if key not in known:
             raise unknown(f"{where}: the key {key!r}", key, known)
-    values: dict[str, Any] = {key: tuple(cast(list[Any], v)) if isinstance(v, list) else v for key, v in tables.items()}
+        values[key] = tuple(cast(list[Any], value)) if isinstance(value, list) else value
     if "vary" in values:
         vary = cast(dict[str, list[Any]], values["vary"])
-        values["vary"] = {key: tuple(map(str, given)) for key, given in vary.items()}
+        values["vary"] = {key: tuple(map(str, choices)) for key, choices in vary.items()}
     return values

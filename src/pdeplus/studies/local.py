@@ -13,8 +13,7 @@ from .._lib.progress import counting_bar
 from ..errors import UserError
 from ..evaluation.loop import Watch as Count
 from ..training.session import progress_bar
-from .cells import Cell, is_trained, run_cell
-from .study import Done
+from .cells import Cell, Done, is_trained, run_cell
 
 POLL_SECONDS = 0.5
 
@@ -27,28 +26,30 @@ class Failure:
     cell: Cell
     reason: str
     tried: bool = True
-    """Else it only waits, as what is done was collected."""
+    """Whether it was begun at all; not so where only what is done was collected."""
 
 
 Result = Done | Failure
 Results = Generator[tuple[int, Result]]
-"""Of each cell its place among the cells and what became of it, in the order in which they end."""
+"""The index of each cell and what became of it, in the order in which they end."""
 
 
 def run_here(cells: Sequence[Cell], runs: Path) -> Results:
-    """One after another."""
-    for place, cell in enumerate(cells):
-        yield place, attempt(cell, runs, f"{place + 1}/{len(cells)} {cell.name}")
+    """Run the cells one after another."""
+    for index, cell in enumerate(cells):
+        yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}")
 
 
 def collect(cells: Sequence[Cell], runs: Path) -> Results:
-    """Only what is trained and tested; nothing else is begun."""
-    for place, cell in enumerate(cells):
+    """Collect what is trained and tested; nothing else is begun. A reason is the last line of an earlier traceback."""
+    for index, cell in enumerate(cells):
         if is_trained(cell, runs):
-            yield place, attempt(cell, runs, f"{place + 1}/{len(cells)} {cell.name}", testing=_refuse)
+            yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}", testing=_refuse)
         else:
             note = note_of(cell, runs)
-            yield place, Failure(cell=cell, reason=_why_untrained(note), tried=note.is_file())
+            lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
+            reason = f"not trained: {lines[-1]}" if lines else "not trained yet"
+            yield index, Failure(cell=cell, reason=reason, tried=note.is_file())
 
 
 class _NotTested(Exception):
@@ -68,9 +69,9 @@ def attempt(cell: Cell, runs: Path, title: str, *, testing: Count | None = None)
     note = note_of(cell, runs)
     try:
         with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
-            run, records = run_cell(cell, runs, watch, testing or count)
+            done = run_cell(cell, runs, watch, testing or count)
         note.unlink(missing_ok=True)
-        return Done(cell=cell, run=run, records=records)
+        return done
     except _NotTested:
         return Failure(cell=cell, reason="not tested yet", tried=False)
     except Exception as error:
@@ -114,9 +115,3 @@ def in_use(folder: Path) -> bool:
             return False
     except UserError:
         return True
-
-
-def _why_untrained(note: Path) -> str:
-    """The last line of its traceback, where there is one."""
-    lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
-    return f"not trained: {lines[-1]}" if lines else "not trained yet"

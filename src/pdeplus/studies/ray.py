@@ -1,4 +1,4 @@
-"""How the cells of a cluster stand: a table that is drawn in place on a terminal, elsewhere a line per change."""
+"""Cells on a Ray cluster, and how they stand: a table drawn in place on a terminal, elsewhere a line per change."""
 
 import json
 import os
@@ -11,26 +11,141 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TextIO, final
 
+from .._lib.extras import require
 from .._lib.files import make_folder, write_file
 from .._lib.signals import held_back
 from ..errors import Stopped, UserError
 from .cells import Cell
 from .local import Failure, Result, Results, attempt_alone
-from .study import Done
+
+RETRIES = 5
+"""How often a cell goes on elsewhere after its worker or node was lost."""
+REFRESH_SECONDS = 1.0
+GRACE_SECONDS = 30.0
+"""How long running cells have to save, once they are asked to stop."""
+
+
+def run_on_ray(cells: Sequence[Cell], runs: Path, cpus: int, gpus: int | None) -> Results:
+    """As many cells at once as the cluster has room for; ends what it began, however it is left.
+
+    Where it is left early, cells that have not begun are cancelled, and running ones save and stop.
+
+    Args:
+        cells: in the order in which they are sent.
+        runs: folder of the runs, which all workers see.
+        cpus: CPUs of a cell, and its threads.
+        gpus: GPUs of a cell; None for one where the cluster has any.
+    """
+    if not cells:
+        return
+    ray, connected = _connect()
+    try:
+        with held_back() as stop:  # Ray has put its own handler of SIGTERM in place, and is not to be left midway
+            yield from _follow(ray, cells, runs, _needs(ray, cpus, gpus), stop)
+    finally:
+        if connected:
+            ray.shutdown()
+
+
+def work(cell: Cell, runs: Path, sign: Path, folder: str, command: list[str]) -> Result:
+    """What a worker does: one cell, with paths and command as where the table was asked for."""
+    os.chdir(folder)
+    sys.argv = command  # runs and records say which command wrote them
+    where = f"{platform.node()}, process {os.getpid()}"
+    announce(sign, where)
+    try:
+        return attempt_alone(cell, runs, cell.name, lambda: announce(sign, f"{where}, after another process"))
+    except Stopped:
+        sys.exit(1)  # to Ray a lost worker: the cell goes on elsewhere
+
+
+def _connect() -> tuple[Any, bool]:
+    """Ray, and whether it is this call that connected to it.
+
+    Ray itself looks for a cluster: $RAY_ADDRESS, then one that `ray start` began here; else it uses this machine alone.
+    """
+    (ray,) = require("ray", purpose="--on ray", extra="ray")
+    if ray.is_initialized():
+        return ray, False
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError) as error:
+        way_out = "start the cluster, or unset RAY_ADDRESS to use this machine alone"
+        raise UserError(f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: {error}; {way_out}") from error
+    return ray, True
+
+
+def _needs(ray: Any, cpus: int, gpus: int | None) -> dict[str, Any]:
+    """The options of a cell's task."""
+    nodes: list[Mapping[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    total = {kind: int(sum(node.get(kind, 0) for node in nodes)) for kind in ("CPU", "GPU")}
+    print(f"pdeplus: Ray has {total['CPU']} CPUs and {total['GPU']} GPUs, nodes: {len(nodes)}", file=sys.stderr)
+    wanted = min(total["GPU"], 1) if gpus is None else gpus
+    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= wanted for node in nodes):
+        warnings.warn(f"no node has {cpus} CPUs and {wanted} GPUs: cells wait until one joins", stacklevel=2)
+    variables = {"OMP_NUM_THREADS": str(cpus)}
+    if "PDEPLUS_DATA" in os.environ:
+        variables["PDEPLUS_DATA"] = os.environ["PDEPLUS_DATA"]
+    return {
+        "num_cpus": cpus,
+        "num_gpus": wanted,
+        "max_retries": RETRIES,
+        "runtime_env": {"env_vars": variables},
+    }
+
+
+def _follow(ray: Any, cells: Sequence[Cell], runs: Path, needs: Mapping[str, Any], stop: Callable[[], bool]) -> Results:
+    """Send all cells and give each result as it comes, until all have come or `stop` says so."""
+    send = ray.remote(work).options(**needs).remote
+    signs = [sign_of(cell, runs, index) for index, cell in enumerate(cells)]
+    for sign in signs:
+        sign.unlink(missing_ok=True)  # what a driver that was killed left behind
+    pending = {send(cells[n], runs, signs[n], os.getcwd(), sys.argv): n for n in range(len(cells))}
+    board, results = Board(cells, runs, sys.stderr), dict[int, Result]()
+    try:
+        while pending and not stop():
+            board.update(results)
+            ready: list[Any] = ray.wait(list(pending), timeout=REFRESH_SECONDS)[0]
+            for task in ready:
+                index = pending.pop(task)
+                results[index] = _result(ray, task, cells[index])
+                yield index, results[index]
+        board.update(results)
+    finally:
+        _stop(ray, pending)
+        for sign in signs:
+            sign.unlink(missing_ok=True)
+
+
+def _result(ray: Any, task: Any, cell: Cell) -> Result:
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayError as error:
+        lines = str(error).strip().splitlines()
+        return Failure(cell=cell, reason=f"Ray gave it up ({type(error).__name__}): {lines[-1] if lines else ''}")
+
+
+def _stop(ray: Any, tasks: Iterable[Any]) -> None:
+    """Cancel tasks; those that run are interrupted as by Ctrl-C, and have time to save."""
+    left = list(tasks)
+    for task in left:
+        ray.cancel(task)
+    if left:
+        ray.wait(left, num_returns=len(left), timeout=GRACE_SECONDS)
+
 
 Word = Literal["waiting", "running", "done", "failed"]
 WORDS: tuple[Word, ...] = ("failed", "running", "waiting", "done")
-"""What matters most comes first: a low terminal leaves the last away."""
+"""What matters most comes first: a short terminal leaves out the last."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Of one cell."""
+    """How one cell stands."""
 
     title: str
     word: Word
@@ -48,9 +163,9 @@ class State:
         return f"{self.title}: {self.word}{about}, {self.epochs} of {self.of} epochs, {self.minutes:.1f} minutes"
 
 
-def sign_of(cell: Cell, runs: Path, place: int) -> Path:
+def sign_of(cell: Cell, runs: Path, index: int) -> Path:
     """The file that says where a cell runs, while it does; two that train the same have each its own."""
-    return runs / f"{cell.folder}.{place + 1}.running.json"
+    return runs / f"{cell.folder}.{index + 1}.running.json"
 
 
 def announce(sign: Path, where: str) -> None:
@@ -84,34 +199,34 @@ class Board:
         self._shown = dict[int, State]()
         self._lines = 0
 
-    def update(self, results: Mapping[int, object]) -> None:
-        """Look at what runs, and show it; `results` are what has ended, by the cells' places."""
-        now = {place: self._state(place, results.get(place)) for place in range(len(self.cells))}
-        self._ended |= {place: now[place] for place in results}
+    def update(self, results: Mapping[int, Result]) -> None:
+        """Look at what runs, and show it; `results` are what has ended, by the cells' indices."""
+        now = {index: self._state(index, results.get(index)) for index in range(len(self.cells))}
+        self._ended |= {index: now[index] for index in results}
         if self.out.isatty():
             size = shutil.get_terminal_size()
             self._draw(table_of(list(now.values()), size.columns - 1, size.lines - 1))
         else:
-            for place, state in now.items():
-                if _changed(self._shown.get(place), state):
+            for index, state in now.items():
+                if _changed(self._shown.get(index), state):
                     print(f"pdeplus: {state.summary}", file=self.out, flush=True)
         self._shown = now
 
-    def _state(self, place: int, result: object) -> State:
-        if place in self._ended:
-            return self._ended[place]
-        cell = self.cells[place]
-        where = where_is(sign_of(cell, self.runs, place))
-        if where or result is not None:
-            self._begun.setdefault(place, time.monotonic())
-        begun = self._begun.get(place)
-        word: Word = "running" if where else "waiting"
+    def _state(self, index: int, result: Result | None) -> State:
+        if index in self._ended:
+            return self._ended[index]
+        cell = self.cells[index]
+        about = where_is(sign_of(cell, self.runs, index))
+        if about or result is not None:
+            self._begun.setdefault(index, time.monotonic())
+        begun = self._begun.get(index)
+        word: Word = "running" if about else "waiting"
         if result is not None:
-            word = "done" if isinstance(result, Done) else "failed"
+            word, about = ("failed", result.reason) if isinstance(result, Failure) else ("done", "")
         return State(
-            title=f"{place + 1}/{len(self.cells)} {cell.name} seed {cell.config.seed}",
+            title=f"{index + 1}/{len(self.cells)} {cell.name} seed {cell.config.seed}",
             word=word,
-            about=where if result is None else str(getattr(result, "reason", "")),
+            about=about,
             epochs=epochs_done(self.runs / cell.folder),
             of=cell.config.train.epochs,
             minutes=0.0 if begun is None else (time.monotonic() - begun) / 60,
@@ -130,8 +245,8 @@ def table_of(states: Sequence[State], width: int, height: int) -> list[str]:
     counts = Counter(state.word for state in states)
     total = ", ".join(f"{counts[word]} {word}" for word in reversed(WORDS) if counts[word])
     room = max(height - 2, 0)
-    important = sorted(range(len(states)), key=lambda place: WORDS.index(states[place].word))
-    chosen = [states[place] for place in sorted(important[:room])]
+    important = sorted(range(len(states)), key=lambda index: WORDS.index(states[index].word))
+    chosen = [states[index] for index in sorted(important[:room])]
     wide = max((len(state.title) for state in chosen), default=0)
     head = f"{'cell':<{wide}}  {'epochs':>9}  minutes  state"
     rows = [
@@ -144,122 +259,3 @@ def _changed(before: State | None, now: State) -> bool:
     if before is None:
         return now.word != "waiting"
     return (before.word, before.about) != (now.word, now.about) and now.word != "waiting"
-
-
-RETRIES = 5
-"""How often a cell whose worker or node was lost goes on elsewhere."""
-REFRESH_SECONDS = 1.0
-GRACE_SECONDS = 30.0
-"""For running cells to save, once they are asked to stop."""
-
-
-def run_on_ray(cells: Sequence[Cell], runs: Path, cpus: int, gpus: int | None) -> Results:
-    """As many cells at once as the cluster has room for; ends what it began, however it is left.
-
-    Where it is left early, cells that have not begun are cancelled, and running ones save and stop.
-
-    Args:
-        cells: in the order in which they are sent.
-        runs: folder of the runs, which all workers see.
-        cpus: CPUs of a cell, and its threads.
-        gpus: GPUs of a cell; None for one where the cluster has any.
-    """
-    if not cells:
-        return
-    ray, connected = _connect()
-    try:
-        with held_back() as stop:  # Ray has put its own handler of SIGTERM in place, and is not to be left midway
-            yield from _follow(ray, cells, runs, _needs(ray, cpus, gpus), stop)
-    finally:
-        if connected:
-            ray.shutdown()
-
-
-def work(cell: Cell, runs: Path, sign: Path, folder: str, command: list[str]) -> Result:
-    """What a worker does: one cell, with paths and command as where the table was asked for."""
-    os.chdir(folder)
-    sys.argv = command  # runs and records say which command made them
-    where = f"{platform.node()}, process {os.getpid()}"
-    announce(sign, where)
-    try:
-        return attempt_alone(cell, runs, cell.name, lambda: announce(sign, f"{where}, after another process"))
-    except Stopped:
-        sys.exit(1)  # to Ray a lost worker: the cell goes on elsewhere
-
-
-def _connect() -> tuple[Any, bool]:
-    """Ray, and whether it is this call that connected to it.
-
-    Ray itself looks for a cluster: $RAY_ADDRESS, then one that `ray start` began here; else it uses this machine alone.
-    """
-    try:
-        ray: Any = import_module("ray")
-    except ImportError as error:
-        raise UserError("--on ray needs the extra: pip install 'pdeplus[ray]'") from error
-    if ray.is_initialized():
-        return ray, False
-    try:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError) as error:
-        way_out = "start the cluster, or unset RAY_ADDRESS to use this machine alone"
-        raise UserError(f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS', '')}: {error}; {way_out}") from error
-    return ray, True
-
-
-def _needs(ray: Any, cpus: int, gpus: int | None) -> dict[str, Any]:
-    """The options of a cell's task."""
-    nodes: list[Mapping[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    total = {kind: int(sum(node.get(kind, 0) for node in nodes)) for kind in ("CPU", "GPU")}
-    print(f"pdeplus: Ray has {total['CPU']} CPUs and {total['GPU']} GPUs, nodes: {len(nodes)}", file=sys.stderr)
-    wanted = min(total["GPU"], 1) if gpus is None else gpus
-    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= wanted for node in nodes):
-        warnings.warn(f"no node has {cpus} CPUs and {wanted} GPUs: cells wait until one joins", stacklevel=2)
-    variables = {"OMP_NUM_THREADS": str(cpus)}
-    if "PDEPLUS_DATA" in os.environ:
-        variables["PDEPLUS_DATA"] = os.environ["PDEPLUS_DATA"]
-    return {
-        "num_cpus": cpus,
-        "num_gpus": wanted,
-        "max_retries": RETRIES,
-        "runtime_env": {"env_vars": variables},
-    }
-
-
-def _follow(ray: Any, cells: Sequence[Cell], runs: Path, needs: Mapping[str, Any], stop: Callable[[], bool]) -> Results:
-    """Send all cells and give each result as it comes, until all have come or `stop` says so."""
-    send = ray.remote(work).options(**needs).remote
-    signs = [sign_of(cell, runs, place) for place, cell in enumerate(cells)]
-    for sign in signs:
-        sign.unlink(missing_ok=True)  # what a driver that was killed left behind
-    pending = {send(cells[n], runs, signs[n], os.getcwd(), sys.argv): n for n in range(len(cells))}
-    board, results = Board(cells, runs, sys.stderr), dict[int, Result]()
-    try:
-        while pending and not stop():
-            board.update(results)
-            ready: list[Any] = ray.wait(list(pending), timeout=REFRESH_SECONDS)[0]
-            for task in ready:
-                place = pending.pop(task)
-                results[place] = _result(ray, task, cells[place])
-                yield place, results[place]
-        board.update(results)
-    finally:
-        _stop(ray, pending)
-        for sign in signs:
-            sign.unlink(missing_ok=True)
-
-
-def _result(ray: Any, task: Any, cell: Cell) -> Result:
-    try:
-        return ray.get(task)
-    except ray.exceptions.RayError as error:
-        lines = str(error).strip().splitlines()
-        return Failure(cell=cell, reason=f"Ray gave it up ({type(error).__name__}): {lines[-1] if lines else ''}")
-
-
-def _stop(ray: Any, tasks: Iterable[Any]) -> None:
-    """Cancel tasks; those that run are interrupted as by Ctrl-C, and have time to save."""
-    left = list(tasks)
-    for task in left:
-        ray.cancel(task)
-    if left:
-        ray.wait(left, num_returns=len(left), timeout=GRACE_SECONDS)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from .._lib.files import make_folder, write_file
 from ..errors import UserError
-from .estimate import CellCost, estimate
-from .experiment import ScaleName
-from .matrix import check_needs, prepare
-from .study import known_cells
+from .cells import known_cells
+from .estimates import CellCost, estimate
+from .experiment import SizeName
+from .reproduction import check_needs, prepare
 
 FACTOR = 2.0
 """Time limit of a job over what its cell is estimated to take: the cluster's machines may be slower than this one."""
@@ -28,11 +28,11 @@ if [ -z "$SLURM_ARRAY_TASK_ID" ]; then  # not in a job: submit
     exit
 fi
 export OMP_NUM_THREADS={cpus}
+again=
+trap 'signalled=yes; kill -TERM "$!"' TERM  # cancelled or pre-empted; Slurm itself requeues what it pre-empts
+trap 'signalled=yes; again=yes; kill -TERM "$!"' USR1  # the time limit is near
 {command} --cell "$SLURM_ARRAY_TASK_ID" &
-cell=$! again=
-trap 'signalled=yes; kill -TERM "$cell"' TERM  # cancelled or pre-empted; Slurm itself requeues what it pre-empts
-trap 'signalled=yes; again=yes; kill -TERM "$cell"' USR1  # the time limit is near
-while signalled=; wait "$cell"; code=$?; [ "$signalled" ]; do :; done  # a signal ends wait, but not yet the cell
+while signalled=; wait "$!"; code=$?; [ "$signalled" ]; do :; done  # a signal ends wait, but not yet the cell
 [ -z "$again" ] || scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 exit "$code"
 """
@@ -41,7 +41,7 @@ exit "$code"
 def submit(
     name: str | Path,
     *,
-    scale: ScaleName = "small",
+    size: SizeName = "small",
     seeds: int | None = None,
     out: str | Path = "reproduced",
     overrides: Sequence[str] = (),
@@ -58,13 +58,13 @@ def submit(
         dry_run: write nothing and return the script instead.
     """
     check_needs(cpus, gpus)
-    experiment, _, cells = prepare(name, scale, seeds, overrides)
+    experiment, _, cells = prepare(name, size, seeds, overrides)
     if not cells:
         raise UserError(f"experiment {experiment.name} trains nothing: leave --on slurm out")
-    home = Path(out) / scale
+    home = Path(out) / size
     given = ["--seeds", str(seeds)] if seeds is not None else []
     given += ["--records", str(records)] if records is not None else []
-    words = ["reproduce", str(name), *overrides, "--scale", scale, "--out", str(out), *given]
+    words = ["reproduce", str(name), *overrides, "--size", size, "--out", str(out), *given]
     text = script_of(
         command=[sys.executable, "-m", "pdeplus", *words],
         name=experiment.name,

@@ -1,4 +1,4 @@
-"""Recipes: methods with options of their own rows in the paper's tables, its ablations, and the records since."""
+"""Variants of methods: those with rows of their own in the paper's tables, its ablations, and the records since."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def named_methods() -> dict[str, Part]:
 
 
 def settings(name: str) -> list[str]:
-    """A recipe as `key=value` overrides of a preset."""
+    """A method or a variant as `key=value` overrides of a preset."""
     part = named_methods()[name]
     shown = [f"method.{key}={_toml(value)}" for key, value in part.options.items()]
     return [f"method.name={part.name}", *shown]

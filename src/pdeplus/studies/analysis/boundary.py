@@ -15,13 +15,25 @@ from torch import Tensor, nn
 
 from ...errors import UserError
 from ...reports.figures import Figure, Row, Spec
+from ...training.run_folder import Run
 from .figures import faceted, values
-from .probes import device_of, in_batches, plain, scopes
+from .probes import (
+    Gaps,
+    Question,
+    Section,
+    best_network,
+    counted,
+    device_of,
+    in_batches,
+    plain,
+    rows_of_each,
+    scopes,
+)
 
 RIVALS = 4
-"""Other classes that are looked at, the likeliest ones."""
+"""How many other classes are looked at, the likeliest ones."""
 BINS = 8
-"""Of the trend, each with as many images."""
+"""Bins of the trend, each with as many images."""
 NORMAL = 1.959964
 """The normal distribution's 97.5 % quantile."""
 
@@ -87,6 +99,28 @@ def boundary_figure(rows: Sequence[Row], title: str) -> Figure:
             drawn += _drawn([row for row in mine if row["block"] == block], panel)
     figure = Figure(name="boundary", caption=title, spec=_spec(), rows=drawn)
     return faceted(figure, column="block", row="" if runs == [None] else "run", own_scale=True)
+
+
+def boundary_section(question: Question, gaps: Gaps) -> Section:
+    """σ against the distance to the decision boundary."""
+
+    def rows_of(label: str, run: Run) -> list[Row]:
+        network, chosen = best_network(run, question)
+        return [{"run": label, **row} for row in boundary_rows(network, chosen.floats(), chosen.labels)]
+
+    rows = rows_of_each(question, gaps, rows_of)
+    by_run = {label: [row for row in rows if row["run"] == label] for label in values(rows, "run")}
+    correlations = [{"run": label, **row} for label, mine in by_run.items() for row in rank_correlations(mine)]
+    words = (
+        "A dot is an image: how far it lies from the nearest other decision (margin over the norm of its gradient, a "
+        "first-order estimate in Euclidean norm, pixels from 0 to 1), and the mean σ that an ADD block gives it. The "
+        "black line joins the medians of eight equally filled bins; ρ is Spearman's rank correlation and its 95 % "
+        "interval over images: one that holds 0 shows no relation. Weights: the epoch with the best validation "
+        "score. " + counted({row["run"]: row["images"] for row in correlations})
+    )
+    figure = boundary_figure(rows, "Mean σ of an image against its distance to the decision boundary")
+    tables = {"boundary": rows, "boundary-correlations": correlations}
+    return Section(words=words, figure=figure, tables=tables)
 
 
 def _spec() -> Spec:

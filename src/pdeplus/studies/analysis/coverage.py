@@ -5,6 +5,7 @@ view is a normal sample of N(μ_l, σ_l) by the 2-σ rule. The figure shows the 
 rows hold its median, which a few large ratios do not move, and the share of elements within 2 σ as well.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
@@ -12,18 +13,34 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..._lib.progress import Count
+from ..._lib.progress import Count, counting_bar
 from ..._lib.seeds import generator_for
 from ...augment.base import Augmentor
+from ...augment.identity import Identity
 from ...core.surgery import add_blocks_of
 from ...errors import UserError
+from ...methods.base import overlaps_of
 from ...reports.figures import Figure, Row
-from ...training.run_folder import Run
-from .figures import faceted, line_at, over_epochs
-from .probes import device_of, features, held_out, in_batches, network_of, noisy_scopes, scopes
+from ...training.run_folder import Run, build_method, build_source
+from .figures import faceted, in_words, line_at, over_epochs
+from .probes import (
+    AUGMENTATIONS,
+    Gaps,
+    Question,
+    Section,
+    counted,
+    device_of,
+    features,
+    held_out,
+    in_batches,
+    network_of,
+    noisy_scopes,
+    rows_of_each,
+    scopes,
+)
 
 LIMIT = 2.0
-"""Of the 2-σ rule."""
+"""The bound of the 2-σ rule."""
 PER_OCTAVE, OCTAVES = 200, (-20, 20)
 """Bins of the histogram that the median is read from: it is right within 0.2 % between 2⁻²⁰ and 2²⁰."""
 
@@ -114,6 +131,44 @@ def coverage_figure(rows: Sequence[Row], title: str) -> Figure:
     figure = over_epochs("coverage", title, drawn, "mean of |h − μ| / σ")
     figure.spec["layer"].append(line_at(LIMIT, "2 σ"))
     return faceted(figure, column="block", row="trained" if any("trained" in row for row in rows) else "")
+
+
+def coverage_section(question: Question, gaps: Gaps) -> Section:
+    """Diffusion coverage of augmentations that the runs did not train with."""
+
+    trained = {label: _trained_with(run) for label, run in question.runs.items()}
+    shared = [name for name, count in Counter(trained.values()).items() if count > 1]
+
+    def rows_of(label: str, run: Run) -> list[Row]:
+        unseen = {in_words(name): make for name, make in AUGMENTATIONS.items() if name not in _seen(run)}
+        with counting_bar(f"coverage of {label}", None, "pass") as count:
+            found = coverage_over_training(run, unseen, images=question.images, seed=question.seed, watch=count)
+        name = trained[label] + f", {label}" * (trained[label] in shared)
+        return [{"trained": name, **row} for row in found]
+
+    rows = rows_of_each(question, gaps, rows_of)
+    words = (
+        "An image gives μ and σ at each ADD block, an augmented view of it gives h; the figure has the mean of "
+        "|h − μ| / σ over all elements. Where it is below 2, the red line, a view is on average a normal sample of its "
+        "image's diffusion (the 2-σ rule). The table also has the median, which a few large ratios do not move, and "
+        "the share of elements within 2 σ. No noise is drawn: μ and h are the features as the network predicts, and "
+        "σ = g(μ). Shown are augmentations that the run did not train with by that name; AugMix and the like may "
+        "contain weaker ones of their kind. Weights: those of every kept epoch and of the last. "
+        + counted({row["trained"]: row["images"] for row in rows})
+    )
+    figure = coverage_figure(rows, "Diffusion coverage: distance of unseen views from their image, in its σ")
+    return Section(words=words, figure=figure, tables={"coverage": rows})
+
+
+def _seen(run: Run) -> set[str]:
+    """The augmentations that its training images went through, by their names in the registry."""
+    return set(overlaps_of(build_method(run.config), build_source(run.config).transform))
+
+
+def _trained_with(run: Run) -> str:
+    """The method's own augmentations, in words."""
+    names = [name for name in overlaps_of(build_method(run.config), Identity()) if name != "identity"]
+    return ", ".join(map(in_words, names)) or "no augmentation"
 
 
 def _panel(row: Row) -> Row:

@@ -10,14 +10,16 @@ from ...reports.figures import LEGEND, NAMES, SHAPES, TITLE, Figure, Menu, Row, 
 from ...reports.tables import Table
 
 TICKS = 5
-"""At most, on an axis of epochs."""
+"""At most so many are on an axis of epochs."""
 SIZES = {1: (360, 240), 2: (260, 200), 3: (200, 160)}
 """Width and height of a panel where there are so many columns."""
 SMALL = (170, 150)
-"""Where there are more."""
+"""The same where there are more columns."""
 SPACING = 28
 """Between panels: room for a few letters."""
 RED = "#C1121F"
+DOTS = (380, 20)
+"""Width of a figure of dots, and height of each of its lines."""
 
 
 def lines_figure(name: str, caption: str, rows: Sequence[Row], x: Spec, y: str, *, band: bool = False) -> Figure:
@@ -62,6 +64,35 @@ def line_at(value: float, text: str) -> Spec:
     return {"data": {"values": [{}]}, "layer": layer}  # its own row, or it would be drawn once for each of the others
 
 
+def dots_figure(name: str, caption: str, rows: Sequence[Row], title: str, *, zero: bool = False) -> Figure:
+    """A dot and a bar for each row, which has row, series, x, low and high; lines stand in the order of the rows.
+
+    Args:
+        name: what its files are called.
+        caption: the title and lines below it.
+        rows: the dots.
+        title: what the axis shows.
+        zero: draw a red line at 0, for differences.
+    """
+    lines = values(rows, "row")
+    axis = {"labelLimit": 260, "grid": True}
+    y: Spec = {"field": "row", "type": "nominal", "sort": lines, "title": None, "axis": axis}
+    series: Spec = {"field": "series", "type": "nominal", "scale": {"domain": NAMES}, "legend": LEGEND}
+    shape = series | {"scale": {"domain": NAMES, "range": SHAPES}}
+    x: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False}}
+    ends = {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, "color": series}
+    dots = {"x": x | {"field": "x"}, "y": y, "color": series, "shape": shape}
+    layer: list[Spec] = [
+        {"mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5}, "encoding": ends},
+        {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 55}, "encoding": dots},
+    ]
+    if zero:
+        rule = {"mark": {"type": "rule", "color": RED, "strokeDash": [5, 4]}, "encoding": {"x": {"datum": 0}}}
+        layer.append({"data": {"values": [{}]}, **rule})
+    spec: Spec = {"width": DOTS[0], "height": DOTS[1] * len(lines), "layer": layer}
+    return Figure(name=name, caption=caption, spec=spec, rows=rows, several={"series": "series"})
+
+
 def as_spec(figure: Figure) -> Spec:
     """The whole Vega-Lite spec, with every series, its rows and its caption as the title, further lines below it."""
     menus = [_all_values(figure.rows, field, menu) for field, menu in figure.several.items()]
@@ -88,6 +119,11 @@ def values(rows: Iterable[Row], field: str) -> list[Any]:
     return list(dict.fromkeys(row[field] for row in rows))
 
 
+def in_words(name: str) -> str:
+    """A corruption's or augmentation's name for people."""
+    return name.replace("_", " ")
+
+
 def _header(rows: Sequence[Row], field: str, length: int) -> Spec:
     """Words no longer than the panel they stand at, with room for a line between them and it."""
     looks = {"labelFontSize": 12, "labelPadding": 14, "labelLimit": length + SPACING // 2}
@@ -103,42 +139,3 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-HEIGHT = 20
-"""Of a line, in pixels."""
-WIDTH = 380
-
-
-def dots_figure(name: str, caption: str, rows: Sequence[Row], title: str, *, zero: bool = False) -> Figure:
-    """Rows have row, series, x, low and high; lines stand in the order of the rows.
-
-    Args:
-        name: of the files.
-        caption: lines of the title.
-        rows: the dots.
-        title: of the axis.
-        zero: a red line at 0, for differences.
-    """
-    lines = list(dict.fromkeys(row["row"] for row in rows))
-    y: Spec = {
-        "field": "row",
-        "type": "nominal",
-        "sort": lines,
-        "title": None,
-        "axis": {"labelLimit": 260, "grid": True},
-    }
-    series: Spec = {"field": "series", "type": "nominal", "scale": {"domain": NAMES}, "legend": LEGEND}
-    shape = series | {"scale": {"domain": NAMES, "range": SHAPES}}
-    x: Spec = {"type": "quantitative", "title": title, "scale": {"zero": False}}
-    ends = {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, "color": series}
-    dots = {"x": x | {"field": "x"}, "y": y, "color": series, "shape": shape}
-    layer: list[Spec] = [
-        {"mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5}, "encoding": ends},
-        {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 55}, "encoding": dots},
-    ]
-    if zero:
-        rule = {"mark": {"type": "rule", "color": RED, "strokeDash": [5, 4]}, "encoding": {"x": {"datum": 0}}}
-        layer.append({"data": {"values": [{}]}, **rule})
-    spec: Spec = {"width": WIDTH, "height": HEIGHT * len(lines), "layer": layer}
-    return Figure(name=name, caption=caption, spec=spec, rows=rows, several={"series": "series"})

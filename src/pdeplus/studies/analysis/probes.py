@@ -1,23 +1,85 @@
-"""The images and the networks that an analysis of a run looks at."""
+"""What every analysis of runs shares: the question and a section of the answer, images, networks, and passes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from ..._lib.seeds import generator_for
+from ...augment.base import Augmentor
+from ...augment.brightness import Brightness
+from ...augment.gaussian_noise import GaussianNoise
+from ...augment.rotation import Rotation
 from ...core.context import diffusion, no_diffusion
 from ...core.network import evaluating, logits_of
 from ...core.surgery import add_blocks_of
 from ...data.base import Images, split
 from ...errors import UserError, check_choice
 from ...evaluation.tested_models import Outputs
+from ...reports.figures import Figure, Row
 from ...training.run_folder import Run, build_source
 
 BATCH = 64
 """Images per pass: what bounds the memory."""
+AUGMENTATIONS: dict[str, Augmentor] = {
+    "brightness": Brightness(),
+    "gaussian_noise": GaussianNoise(fraction=1.0),
+    "rotation": Rotation(),
+}
+"""What views of images are taken from: the paper's three, by their names in the registry, each on every image."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is analysed, and on how many images."""
+
+    runs: Mapping[str, Run]
+    """By their labels."""
+    images: int
+    seed: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One finding: a figure, what it shows in words, and its rows by the name of their file."""
+
+    words: str
+    figure: Figure
+    tables: Mapping[str, Sequence[Row]]
+
+
+Gaps = list[str]
+"""What could not be made of a run and why, a line each."""
+
+
+def rows_of_each(question: Question, gaps: Gaps, make: Callable[[str, Run], list[Row]]) -> list[Row]:
+    """The rows of all runs that allow them; of the others the reason goes to the gaps. Refuses where none does."""
+    rows, reasons = list[Row](), Gaps()
+    for label, run in question.runs.items():
+        try:
+            rows += make(label, run)
+        except (UserError, OSError) as error:  # such as a data set that is no longer there
+            reasons.append(f"{label}: {error}")
+    if not rows:
+        raise UserError("; ".join(reasons))
+    gaps += reasons
+    return rows
+
+
+def counted(images: Mapping[str, int]) -> str:
+    """How many images each run was looked at with, in words."""
+    return "Validation images: " + ", ".join(f"{n} for {label}" for label, n in images.items()) + "."
+
+
+def best_network(run: Run, question: Question) -> tuple[nn.Module, Images]:
+    """The network of the best epoch, and held-out images for it."""
+    network = network_of(run, run.weights("validation")[1])
+    return network, held_out(run, question.images, question.seed)
 
 
 def held_out(run: Run, images: int, seed: int) -> Images:

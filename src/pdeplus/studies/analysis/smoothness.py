@@ -10,18 +10,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..._lib.progress import Count
+from ..._lib.progress import Count, counting_bar
 from ..._lib.seeds import generator_for
 from ...errors import UserError
 from ...evaluation.tested_models import Outputs
 from ...reports.figures import Figure, Row, Spec, base, series_encoding
-from .probes import device_of, in_batches, plain
+from ...training.run_folder import Run
+from .figures import in_words
+from .probes import (
+    AUGMENTATIONS,
+    Gaps,
+    Question,
+    Section,
+    best_network,
+    counted,
+    device_of,
+    in_batches,
+    plain,
+    rows_of_each,
+)
 
 NORMS = (0.1, 1.0, 10.0)
 DIRECTIONS = 4
-"""Random ones for each image and norm."""
+"""So many random ones for each image and norm."""
 STEPS = 10
-"""Of the power iteration."""
+"""How many steps the power iteration takes."""
 TAILS = (0.05, 0.95)
 """Quantiles over images that rows hold and bars show."""
 Function = Callable[[Tensor], Tensor]
@@ -127,6 +140,33 @@ def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilit
     dots = {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 60}, "encoding": encoding | offset}
     spec = base() | {"layer": [bars, dots]}
     return Figure(name="smoothness", caption=title, spec=spec, rows=drawn, several={"series": "series"})
+
+
+def smoothness_section(question: Question, gaps: Gaps) -> Section:
+    """Local Lipschitz estimates."""
+
+    def rows_of(label: str, run: Run) -> list[Row]:
+        network, chosen = best_network(run, question)
+        x = chosen.floats()
+        views = {
+            in_words(name): make(x, generator_for(question.seed, "smoothness", name))
+            for name, make in AUGMENTATIONS.items()
+        }
+        with counting_bar(f"smoothness of {label}", None, "direction") as count:
+            found = smoothness_rows(network, x, views, seed=question.seed, watch=count)
+        return [{"run": label, **row} for row in found]
+
+    rows = rows_of_each(question, gaps, rows_of)
+    words = (
+        "How much the class probabilities change for a change of the image, both as Euclidean lengths (pixels from 0 "
+        "to 1): towards an augmented view, in random directions of given length, and in the steepest direction there "
+        "is, the spectral norm of the Jacobian by power iteration. Marks are medians over images, bars go from the 5 "
+        "to the 95 % quantile; further down is smoother. A network that is very sure is flat as well, so compare "
+        "networks of like accuracy. Weights: the epoch with the best validation score; no noise at "
+        "prediction. " + counted({row["run"]: row["n"] for row in rows if row["direction"] == "steepest"})
+    )
+    figure = smoothness_figure(rows, "Smoothness: how fast the class probabilities change around an image")
+    return Section(words=words, figure=figure, tables={"smoothness": rows})
 
 
 def _powers(rows: Sequence[Row]) -> list[float]:

@@ -7,18 +7,20 @@ from ..._lib.files import write_file
 from ...errors import UserError
 from ...reports.tables import Table, escape_markdown
 from ...training.run_folder import Run, build_method
-from . import sections as _probes
-from . import sections as _sections
+from .boundary import boundary_section
+from .coverage import coverage_section
 from .figures import save_figure, save_rows
-from .sections import Gaps, Question, Section
+from .probes import Gaps, Question, Section
+from .smoothness import smoothness_section
+from .trends import curves_section, scale_section, severity_section
 
 SECTIONS: dict[str, Callable[[Question, Gaps], Section]] = {
-    "Training curves": _sections.curves,
-    "Diffusion scale": _sections.scale,
-    "Diffusion coverage": _probes.coverage,
-    "Severity": _sections.severity,
-    "Smoothness": _probes.smoothness,
-    "σ and the decision boundary": _probes.boundary,
+    "Training curves": curves_section,
+    "Diffusion scale": scale_section,
+    "Diffusion coverage": coverage_section,
+    "Severity": severity_section,
+    "Smoothness": smoothness_section,
+    "σ and the decision boundary": boundary_section,
 }
 
 

@@ -1,15 +1,16 @@
-"""Loss and accuracy over training (the paper's Fig. Losses), from the runs' own records of them."""
+"""What runs logged and records hold: losses, accuracies and σ over training, and accuracy against severity."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...corruptions.base import SEVERITIES
 from ...errors import UserError
-from ...evaluation.records import CLEAN, Record
+from ...evaluation.records import CLEAN, Record, read_records
 from ...reports.charts import ACCURACY, LOSS, SIGMA, severity_lines
 from ...reports.figures import Figure, Row, Spec
-from ...reports.inputs import Group, groups_of
+from ...reports.inputs import RECORDS, Group, groups_of
 from ...training.run_folder import Run
 from .figures import faceted, lines_figure, over_epochs
+from .probes import Gaps, Question, Section
 
 PERCENT = ", %"
 CURVES = {
@@ -49,8 +50,17 @@ def curves_figure(rows: Sequence[Row], title: str) -> Figure:
     return faceted(figure, column="metric", own_scale=True)
 
 
-def _value(value: float, shown: str) -> float:
-    return 100 * value if shown.endswith(PERCENT) else float(value)
+def curves_section(question: Question, gaps: Gaps) -> Section:
+    """Losses and accuracies over training."""
+    rows = curve_rows(question.runs)
+    words = (
+        "Losses and training accuracy are means over each epoch while the network learns, with noise and on augmented "
+        "images where the method has them; validation accuracy is that of the network as it predicts, after the epoch. "
+        "The coverage loss is −log p of the augmented features under the diffused sample, without constants; only "
+        "methods that learn σ have it."
+    )
+    figure = curves_figure(rows, "Losses and accuracies during training")
+    return Section(words=words, figure=figure, tables={"curves": rows})
 
 
 def scale_rows(runs: Mapping[str, Run]) -> list[Row]:
@@ -77,6 +87,19 @@ def scale_figure(rows: Sequence[Row], title: str) -> Figure:
     """A panel for each run, a line for each block."""
     drawn = [{"series": row["block"], "x": row["epoch"], "y": row["sigma"], "run": row["run"]} for row in rows]
     return faceted(over_epochs("scale", title, drawn, "mean σ"), column="run")
+
+
+def scale_section(question: Question, gaps: Gaps) -> Section:
+    """The mean σ of every block over training."""
+    rows = scale_rows(question.runs)
+    shown = {row["run"] for row in rows}
+    gaps += [f"{label}: its method learns no σ" for label in question.runs if label not in shown]
+    words = (
+        "σ is the scale of the noise that each ADD block learns, a mean over the epoch's training images and all "
+        "elements of the block's features. Follow it within a block; features of different blocks differ in size."
+    )
+    figure = scale_figure(rows, "Mean diffusion scale σ of each ADD block during training")
+    return Section(words=words, figure=figure, tables={"scale": rows})
 
 
 STANDARD = "ERM"
@@ -111,6 +134,32 @@ def severity_figure(rows: Sequence[Row], title: str) -> Figure:
     x: Spec = {"field": "x", "type": "ordinal", "sort": [CLEAN, *SEVERITIES], "title": "severity"}
     figure = lines_figure("severity", title, drawn, x | {"axis": {"labelAngle": 0}}, "accuracy, %", band=True)
     return faceted(figure, column="data")
+
+
+def severity_section(question: Question, gaps: Gaps) -> Section:
+    """Accuracy against severity."""
+    files = {label: run.path / RECORDS for label, run in question.runs.items()}
+    records = [record for file in files.values() if file.is_file() for record in read_records(file)]
+    lacking = [
+        f"{label}: it was not evaluated yet: pdeplus evaluate {question.runs[label].path}"
+        for label, file in files.items()
+        if not file.is_file()
+    ]
+    if not records:
+        raise UserError("; ".join(lacking))
+    rows = severity_rows(records)
+    gaps += lacking
+    selections = ", ".join(sorted({record.selection for record in records}))
+    words = (
+        f"Accuracy on the test images, clean and at each severity, a mean over the fifteen corruptions; bands are 95 % "
+        f"intervals over seeds, where there are several. Weights selected by: {selections}."
+    )
+    figure = severity_figure(rows, "Accuracy against the severity of corruption")
+    return Section(words=words, figure=figure, tables={"severity": rows})
+
+
+def _value(value: float, shown: str) -> float:
+    return 100 * value if shown.endswith(PERCENT) else float(value)
 
 
 def _name(group: Group, groups: Sequence[Group]) -> str:

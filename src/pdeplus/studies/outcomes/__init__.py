@@ -1,1 +1,21 @@
-"""What an experiment ends in: a module each, whose `make` turns a study into tables and figures."""
+"""What an experiment ends in: `outcome = "NAME"` in its file names one of these functions of a study."""
+
+from collections.abc import Callable, Mapping
+
+from ..study import Outcome, Study
+from . import figures, tables
+
+OUTCOMES: Mapping[str, Callable[[Study], Outcome]] = {
+    "scores": tables.scores_table,
+    "comparison": tables.comparison,
+    "domains": tables.domains,
+    "per_corruption": tables.per_corruption,
+    "distributions": figures.distributions,
+    "heat": figures.heat,
+    "severity": figures.severity,
+    "coverage": figures.coverage,
+    "scale": figures.scale,
+    "losses": figures.losses,
+    "surfaces": figures.surfaces,
+    "parts": tables.parts,
+}

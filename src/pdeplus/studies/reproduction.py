@@ -1,7 +1,7 @@
 """Reproduce: run an experiment's cells, here or on a cluster, and write what they end in.
 
-OUT/SCALE/runs/…        run folders, shared by all experiments of the scale
-OUT/SCALE/EXPERIMENT/   result.md, tables as CSV and LaTeX, figures, records.jsonl, cells.json
+OUT/SIZE/runs/…        run folders, shared by all experiments of that size
+OUT/SIZE/EXPERIMENT/   result.md, tables as CSV and LaTeX, figures, records.jsonl, cells.json
 """
 
 import json
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,45 +19,20 @@ from .._lib.files import make_folder, write_file
 from ..errors import RunFailed, UserError, check_choice
 from ..evaluation.records import to_json
 from .analysis.figures import save_figure, save_rows
-from .cells import Cell, plan
-from .experiment import Experiment, Scale, ScaleName, load_experiment
+from .cells import Cell, Done, known_cells, plan
+from .experiment import Experiment, Size, SizeName, load_experiment
 from .local import Failure, Result, Results, attempt_alone, collect, note_of, run_here
-from .study import Done, Made, Study, known_cells
+from .outcomes import OUTCOMES
+from .study import Outcome, Study
 
 On = Literal["local", "ray", "none"]
 """In this process; on a Ray cluster; nowhere: only what is done already is collected."""
 
 
-def prepare(
-    name: str | Path, scale: ScaleName, seeds: int | None, overrides: Sequence[str]
-) -> tuple[Experiment, Scale, list[Cell]]:
-    """The experiment, the scale and its cells; every setting is checked."""
-    check_choice("scale", scale, ScaleName)
-    experiment = load_experiment(name)
-    if seeds is not None and seeds < 1:
-        raise UserError(f"seeds={seeds} must be at least 1")
-    size = _size(experiment, scale, seeds)
-    parts = [_part(part, experiment.name) for part in experiment.parts]
-    cells = [cell for part in parts for cell in plan(part, _size(part, scale, seeds), overrides)]
-    return experiment, size, cells if parts else plan(experiment, size, overrides)
-
-
-def _part(name: str, whole: str) -> Experiment:
-    part = load_experiment(name)
-    if part.parts:
-        raise UserError(f"experiment {whole}: its part {name} has parts itself; name those instead")
-    return part
-
-
-def _size(experiment: Experiment, scale: ScaleName, seeds: int | None) -> Scale:
-    size = experiment.scales[scale]
-    return size if seeds is None else replace(size, seeds=seeds)
-
-
 def reproduce(
     name: str | Path,
     *,
-    scale: ScaleName = "small",
+    size: SizeName = "small",
     seeds: int | None = None,
     out: str | Path = "reproduced",
     overrides: Sequence[str] = (),
@@ -74,9 +48,9 @@ def reproduce(
 
     Args:
         name: one of `experiments()`, or a .toml file.
-        scale: "full", "small" or "smoke".
-        seeds: repetitions; None for the scale's own.
-        out: folder of all experiments and scales.
+        size: "full", "small" or "smoke".
+        seeds: repetitions; None for the size's own.
+        out: folder of all experiments and sizes.
         overrides: settings of every cell, such as "data.root=DIR".
         on: where cells run: "local" for one after another in this process, "ray" for all at once on a Ray cluster,
             "none" for nowhere, so that the outcome is of what is done.
@@ -88,35 +62,24 @@ def reproduce(
     check_needs(cpus, gpus)
     if on != "ray" and (cpus, gpus) != (None, None):
         raise UserError(f"cpus={cpus}, gpus={gpus} are what a cell has on a cluster: leave them out with on={on!r}")
-    experiment, size, cells = prepare(name, scale, seeds, overrides)
-    home = Path(out) / scale
+    experiment, chosen, cells = prepare(name, size, seeds, overrides)
+    home = Path(out) / size
     folder = home / experiment.name
     make_folder(folder)
     results = dict[int, Result](known_cells(cells, home / "runs", records))
     _write_cells(folder, cells, results)
-    left = [place for place in range(len(cells)) if place not in results]
-    with closing(_run([cells[place] for place in left], home / "runs", on, cpus, gpus)) as coming:
-        for place, result in coming:
-            results[left[place]] = result
+    left = [index for index in range(len(cells)) if index not in results]
+    with closing(_run([cells[index] for index in left], home / "runs", on, cpus, gpus)) as coming:
+        for index, result in coming:
+            results[left[index]] = result
             _write_cells(folder, cells, results)
-    ended = [results[place] for place in sorted(results)]
+    ended = [results[index] for index in sorted(results)]
     for part in experiment.parts:
-        own, scale_of_part, cells_of_part = prepare(part, scale, seeds, overrides)
-        _write(own, scale_of_part, cells_of_part, [one for one in ended if one.cell.experiment == own.name], home)
-    _write(experiment, size, cells, ended, home)
+        own, size_of_part, its_cells = prepare(part, size, seeds, overrides)
+        _write(own, size_of_part, its_cells, [one for one in ended if one.cell.experiment == own.name], home)
+    _write(experiment, chosen, cells, ended, home)
     _raise_failed([one for one in ended if isinstance(one, Failure)], len(cells), folder, on)
     return folder
-
-
-def _write(experiment: Experiment, size: Scale, cells: Sequence[Cell], ended: Sequence[Result], home: Path) -> None:
-    """The outcome of what is done."""
-    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
-    study = Study(experiment=experiment, scale=size, cells=cells, done=done)
-    if done or not cells:
-        folder = home / experiment.name
-        make_folder(folder)
-        made: Made = import_module(f".outcomes.{experiment.outcome}", __package__).make(study)
-        write_outcome(study, made, folder, [f"{one.cell.name}: {one.reason}" for one in failed])
 
 
 def _raise_failed(failed: Sequence[Failure], cells: int, folder: Path, on: On) -> None:
@@ -132,7 +95,7 @@ def reproduce_cell(
     name: str | Path,
     number: int,
     *,
-    scale: ScaleName = "small",
+    size: SizeName = "small",
     seeds: int | None = None,
     out: str | Path = "reproduced",
     overrides: Sequence[str] = (),
@@ -143,10 +106,10 @@ def reproduce_cell(
     It is what a job of a cluster does. It waits while another process trains into that folder. The other arguments are
     those of `reproduce`.
     """
-    _, _, cells = prepare(name, scale, seeds, overrides)
+    _, _, cells = prepare(name, size, seeds, overrides)
     if not 1 <= number <= len(cells):
         raise UserError(f"cell={number} is not among the {len(cells)} cells; see them with --dry-run")
-    cell, runs = cells[number - 1], Path(out) / scale / "runs"
+    cell, runs = cells[number - 1], Path(out) / size / "runs"
     if records is not None and known_cells([cell], runs, records):
         return Path(records)
     waits = f"{runs / cell.folder} is in use: waiting until the other process ends"
@@ -154,6 +117,28 @@ def reproduce_cell(
     if isinstance(result, Failure):
         raise RunFailed(f"{cell.name}: {result.reason}; traceback in {note_of(cell, runs)}")
     return result.run.path
+
+
+def prepare(
+    name: str | Path, size: SizeName, seeds: int | None, overrides: Sequence[str]
+) -> tuple[Experiment, Size, list[Cell]]:
+    """The experiment, its size and its cells; every setting is checked."""
+    check_choice("size", size, SizeName)
+    if seeds is not None and seeds < 1:
+        raise UserError(f"seeds={seeds} must be at least 1")
+    experiment = load_experiment(name)
+    if experiment.outcome not in OUTCOMES:
+        choices = f"choose from {', '.join(OUTCOMES)}"
+        raise UserError(f"experiment {experiment.name}: outcome={experiment.outcome!r} is not known; {choices}")
+    chosen = experiment.sizes[size] if seeds is None else replace(experiment.sizes[size], seeds=seeds)
+    if not experiment.parts:
+        return experiment, chosen, plan(experiment, chosen, overrides)
+    cells = list[Cell]()
+    for part in experiment.parts:
+        if load_experiment(part).parts:
+            raise UserError(f"experiment {experiment.name}: its part {part} has parts itself; name those instead")
+        cells += prepare(part, size, seeds, overrides)[2]
+    return experiment, chosen, cells
 
 
 def check_needs(cpus: int | None, gpus: int | None) -> None:
@@ -175,8 +160,8 @@ def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int 
 def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Result]) -> None:
     """What became of each cell, for people and programs."""
     states = list[dict[str, Any]]()
-    for place, cell in enumerate(cells):
-        result = results.get(place)
+    for index, cell in enumerate(cells):
+        result = results.get(index)
         state = "done" if isinstance(result, Done) else "failed" if result is not None and result.tried else "waiting"
         reason = result.reason if isinstance(result, Failure) else ""
         seed, run = cell.config.seed, cell.folder
@@ -184,23 +169,34 @@ def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Resu
     write_file(folder / "cells.json", json.dumps(states, indent=1, ensure_ascii=False).encode())
 
 
-def write_outcome(study: Study, made: Made, folder: Path, failures: Sequence[str]) -> None:
+def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Sequence[Result], home: Path) -> None:
+    """Write the outcome of what is done."""
+    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
+    study = Study(experiment=experiment, size=size, cells=cells, done=done)
+    if done or not cells:
+        folder = home / experiment.name
+        make_folder(folder)
+        failures = [f"{one.cell.name}: {one.reason}" for one in failed]
+        _write_outcome(study, OUTCOMES[experiment.outcome](study), folder, failures)
+
+
+def _write_outcome(study: Study, outcome: Outcome, folder: Path, failures: Sequence[str]) -> None:
     """result.md with everything in it, and its parts as files of their own."""
-    for number, table in enumerate(made.tables, 1):
-        name = "table" if len(made.tables) == 1 else f"table{number}"
+    for number, table in enumerate(outcome.tables, 1):
+        name = "table" if len(outcome.tables) == 1 else f"table{number}"
         write_file(folder / f"{name}.csv", table.to_csv().encode())
         write_file(folder / f"{name}.tex", table.to_latex().encode())
-    for figure in made.figures:
+    for figure in outcome.figures:
         save_figure(figure, folder)
-    for name, picture in made.pictures.items():
-        write_file(folder / name, picture)
-    for name, rows in made.rows.items():
+    for name, content in outcome.files.items():
+        write_file(folder / name, content)
+    for name, rows in outcome.rows.items():
         save_rows(rows, folder, name)
     records = [record for one in study.done for record in one.records]
     if records and not study.experiment.parts:  # which have them
         write_file(folder / "records.jsonl", "".join(to_json(record) + "\n" for record in records).encode())
-    shown = [f"{figure.name}.png" for figure in made.figures] + [n for n in made.pictures if n.endswith(".png")]
-    parts = [f"# {study.title}", study.experiment.expect.strip(), *(table.to_markdown() for table in made.tables)]
+    shown = [f"{figure.name}.png" for figure in outcome.figures] + [n for n in outcome.files if n.endswith(".png")]
+    parts = [f"# {study.title}", study.experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
     parts += [f"![{name}]({name})" for name in shown]
     lacks = [f"- {reason}" + (f" ({cells} cells)" if cells > 1 else "") for reason, cells in Counter(failures).items()]
     parts += ["Not done:\n\n" + "\n".join(lacks)] if lacks else []

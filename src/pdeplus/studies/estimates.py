@@ -21,23 +21,23 @@ from ..training.run_folder import build_method, build_network, build_source, exp
 from .cells import Cell, is_tested, is_trained
 
 TRIAL = 32
-"""Images of the step that is timed, at most."""
+"""At most so many images are in the step that is timed."""
 TEST_SETS = {"corruptions": 76, "domains": 4, "augmented": 6, "none": 0}
 COPIES = 6
-"""Of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
+"""Copies of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CellCost:
-    """Of one cell."""
+    """What one cell would take."""
 
     cell: Cell
     state: Literal["done", "to do", "shared", "unknown"]
     """Shared: trained as another cell before it. To do may be its tests alone."""
     hours: float = 0.0
     testing: float = 0.0
-    """Of these hours."""
+    """How many of these hours are for testing."""
     gigabytes: float = 0.0
     reason: str = ""
     """Why nothing is known."""
@@ -51,14 +51,14 @@ def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> 
     Args:
         cells: all of them.
         runs: folder of the runs.
-        known: places of cells that were done elsewhere.
+        known: indices of cells that were done elsewhere.
     """
     timed = dict[str, CellCost]()
     found = list[CellCost]()
     folders = set[str]()
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         trained = is_trained(cell, runs)
-        if place in known or cell.folder in folders or (trained and is_tested(cell, runs)):
+        if index in known or cell.folder in folders or (trained and is_tested(cell, runs)):
             found.append(CellCost(cell=cell, state="shared" if cell.folder in folders else "done"))
             continue
         folders.add(cell.folder)
@@ -114,7 +114,7 @@ def _measure(cell: Cell) -> CellCost:
 def _seconds(
     config: Config, method: Method, net: nn.Module, shape: tuple[int, int, int], classes: int
 ) -> tuple[float, float]:
-    """Of learning from an image, and of predicting one."""
+    """Seconds of learning from an image, and of predicting one."""
     size = min(config.train.batch_size, TRIAL)
     engine = Engine(config.train.precision)
     net.to(engine.device)

@@ -1,0 +1,273 @@
+"""Outcomes whose main thing is a table, with the paper's values beside ours: Tables 1 to 3, the study's, and parts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ...corruptions.suite import CORRUPTIONS
+from ...evaluation.metrics import Difference, Estimate
+from ...evaluation.records import Record
+from ...evaluation.summary import Series, accuracies_by_test, compare, corruption_accuracies, training_ratio
+from ...reports.figures import Figure, Row
+from ...reports.inputs import gather
+from ...reports.page import compose, page_text
+from ...reports.tables import MISSING, Table, percent
+from ..analysis.figures import dots_figure, in_words
+from ..cells import Done
+from ..experiment import load_experiment
+from ..study import Line, Outcome, Study, describe_place, lines_of, paper_rows
+
+FULL_SIZE = "columns of the paper are its full-scale values, not to be mixed with ours"
+BOOTSTRAP = (
+    "in points, with the 95 % interval of a paired bootstrap over test images; what other seeds would change is in it "
+    "only as far as there are seeds"
+)
+SCORES = {
+    "clean": "clean",
+    "corrupted": "corrupted",
+    "mce": "mCE",
+    "severe": "severity 5",
+    "severe_mce": "mCE, severity 5",
+}
+"""Scores of Table 1, which paper.csv has under the same names, and their titles."""
+SCORES_NOTES = (
+    "per cent; corrupted: mean over fifteen corruptions and five severities; mCE: relative to the ERM of this table",
+    FULL_SIZE,
+)
+
+
+def scores_table(study: Study) -> Outcome:
+    """Table 1: clean and corrupted accuracy and mCE of every row, a table for each place.
+
+    With the option `reference`, a row's label, there are differences to it in place of the paper's values, and a
+    figure of them, the largest first.
+    """
+    tables, effects = list[Table](), dict[str, Sequence[Row]]()
+    for place in study.places:
+        done = study.at(place)
+        lines = lines_of(done)
+        wanted = study.options.get("reference", "")
+        reference = next((line.series for line in lines if line.cell.label == wanted), None)
+        if reference is None:
+            paper = paper_rows("paper", done)
+            more = [[paper.get(line.cell.label, {}).get(name) or MISSING for name in SCORES] for line in lines]
+            titles = [f"paper: {title}" for title in SCORES.values()]
+        else:
+            gains = [_gain(line.series, reference) for line in lines]
+            more = [[*_points(gain), line.cell.about] for line, gain in zip(lines, gains, strict=True)]
+            titles = ["difference", "95 % interval", "what differs"]
+            rows = _effects(lines, gains)
+            if rows:
+                effects["-".join(["effects", *place.values()])] = rows
+        ours = [[line.name, *(percent(line.scores.get(score)) for score in SCORES)] for line in lines]
+        cells = [[*left, *right] for left, right in zip(ours, more, strict=True)]
+        columns = ("method", *SCORES.values(), *titles)
+        tables.append(study.table(columns, cells, *SCORES_NOTES, place=place))
+    axis = f"corrupted accuracy minus that of {study.options.get('reference', '')}, points"
+    caption = study.caption("bars: 95 % interval over test images")
+    figures = [dots_figure(name, caption, rows, axis, zero=True) for name, rows in effects.items()]
+    return Outcome(tables=tables, figures=figures, rows=effects)
+
+
+def _effects(lines: Sequence[Line], gains: Sequence[Difference | None]) -> list[Row]:
+    found = [(line.name, gain) for line, gain in zip(lines, gains, strict=True) if gain is not None]
+    return [
+        {"row": name, "series": "corrupted", "x": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high}
+        for name, gain in sorted(found, key=lambda pair: -pair[1].mean)
+    ]
+
+
+COLUMNS = {
+    "clean": "clean",
+    "corrupted": "corrupted",
+    "severe": "severity 5",
+    "mce": "mCE",
+    "rmce": "rmCE",
+    "ece": "ECE",
+    "without_overlaps": "without overlaps",
+}
+"""Scores of the study's table and their titles."""
+SHOWN = {"clean": "clean", "corrupted": "corrupted", "severe": "severity 5"}
+"""Those in its figure."""
+PAPER = {"clean": "paper: clean", "corrupted": "paper: corrupted"}
+COMPARISON_NOTES = (
+    "per cent; corrupted: mean over fifteen corruptions and five severities; ± half the 95 % interval over seeds",
+    "mCE and rmCE: relative to the ERM of this table; ECE: of the corrupted images",
+    "without overlaps: only corruptions that the method's own augmentations do not resemble",
+    "cost: operations of training, × ERM's",
+    f"differences: of corrupted accuracy {BOOTSTRAP}",
+    FULL_SIZE,
+)
+
+
+def comparison(study: Study) -> Outcome:
+    """The study's table: accuracy, mCE, rmCE, calibration and cost of every row; a table and a figure for each place.
+
+    Option `against`: labels of the rows to compare with.
+    """
+    tables, figures, rows = list[Table](), list[Figure](), dict[str, Sequence[Row]]()
+    for place in study.places:
+        done = study.at(place)
+        lines = lines_of(done)
+        tables.append(_comparison_table(study, place, done, lines))
+        name = "-".join(["methods", *place.values()])
+        rows[name] = _comparison_dots(lines)
+        marks = "dots: means, bars: lowest to highest seed; × operations of training against ERM"
+        caption = study.caption("; ".join(filter(None, [describe_place(place), marks])))
+        figures.append(dots_figure(name, caption, rows[name], "accuracy, %"))
+    return Outcome(tables=tables, figures=figures, rows=rows)
+
+
+def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Done], lines: Sequence[Line]) -> Table:
+    paper = paper_rows("paper", done)
+    first = _first_series(lines)
+    against = [first[label] for label in study.options.get("against", ()) if label in first]
+    rows = [
+        (
+            line.name,
+            str(len(line.series.seeds)),
+            *(percent(line.scores.get(score)) for score in COLUMNS),
+            _cost(line),
+            *(_difference(line.series, other) for other in against),
+            *(paper.get(line.cell.label, {}).get(score) or MISSING for score in PAPER),
+        )
+        for line in lines
+    ]
+    beside = (*(f"against {other.label}" for other in against), *PAPER.values())
+    columns = ("method", "seeds", *COLUMNS.values(), "cost", *beside)
+    return study.table(columns, rows, *COMPARISON_NOTES, place=place)
+
+
+def _comparison_dots(lines: Sequence[Line]) -> list[Row]:
+    """The best under corruptions first; behind each name its cost."""
+    scored = sorted((line for line in lines if "corrupted" in line.scores), key=lambda s: -s.scores["corrupted"].mean)
+    return [
+        _dot(f"{line.name} ({_cost(line)} ×)", title, line.scores[score])
+        for line in scored
+        for score, title in SHOWN.items()
+    ]
+
+
+DOMAINS_NOTES = (
+    "accuracy in per cent, ± half the 95 % interval over seeds; own domain: its held-out part; mean: over the others",
+    f"differences: of the mean {BOOTSTRAP}",
+    FULL_SIZE,
+)
+
+
+def domains(study: Study) -> Outcome:
+    """Table 2: learnt from one domain, tested on each of the others; rows are source domains and methods.
+
+    Option `against`: methods to compare with.
+    """
+    sources = [next(iter(place.values())) for place in study.places]
+    against: list[str] = list(study.options.get("against", ()))
+    rows, dots = list[tuple[str, ...]](), list[Row]()
+    for place, source in zip(study.places, sources, strict=True):
+        done = study.at(place)
+        lines = lines_of(done)
+        paper = paper_rows("paper_domains", done, source) if done and done[0].cell.config.data.name == "pacs" else {}
+        first = _first_series(lines)
+        for line in lines:
+            label = line.cell.label
+            each = {name: value for (name, _), value in accuracies_by_test(line.series).items()}
+            mean = line.scores.get("domains")
+            ours = [percent(value, 1) for value in (line.scores.get("clean"), *map(each.get, sources), mean)]
+            gains = [_difference(line.series, first[other]) if other in first else MISSING for other in against]
+            theirs = [paper.get(label, {}).get(name) or MISSING for name in (*sources, "mean")]
+            rows.append((source, label, *ours, *gains, *theirs))
+            dots += [_dot(in_words(source), line.series.label, mean)] if mean else []
+    columns = [*map(in_words, sources), "mean"]
+    beside = (*(f"against {other}" for other in against), *(f"paper: {column}" for column in columns))
+    table = study.table(("source", "method", "own domain", *columns, *beside), rows, *DOMAINS_NOTES)
+    caption = study.caption("learnt from one domain, tested on the others; dots: means, bars: lowest to highest seed")
+    figure = dots_figure("domains", caption, dots, "mean accuracy on the other domains, %")
+    return Outcome(tables=[table], figures=[figure] if dots else [], rows={"domains": dots})
+
+
+TOTALS = {"corrupted": ("mean", "acc"), "mce": ("mCE", "mce"), "rmce": ("rmCE", "rmce")}
+"""Scores of Table 3 behind the corruptions: their titles, and what paper_corruptions.csv calls them."""
+
+
+def per_corruption(study: Study) -> Outcome:
+    """Table 3: accuracy under each corruption over all severities, mCE and rmCE; the paper's row is below ours."""
+    return Outcome(tables=[_corruptions_table(study, place) for place in study.places])
+
+
+def _corruptions_table(study: Study, place: Mapping[str, str]) -> Table:
+    done = study.at(place)
+    paper = paper_rows("paper_corruptions", done)
+    rows = list[list[str]]()
+    for line in lines_of(done):
+        each, label = corruption_accuracies(line.series), line.cell.label
+        ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in TOTALS)]
+        rows.append([line.name, *(percent(value, 1) for value in ours)])
+        if label in paper:
+            names = (*CORRUPTIONS, *(column for _, column in TOTALS.values()))
+            rows.append([f"{label}, paper at full scale", *(paper[label][name] or MISSING for name in names)])
+    columns = ("method", *map(in_words, CORRUPTIONS), *(title for title, _ in TOTALS.values()))
+    note = "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"
+    return study.table(columns, rows, note, place=place)
+
+
+def parts(study: Study) -> Outcome:
+    """An experiment that consists of others: where each part stands, and one page of all their records."""
+    rows = list[tuple[str, ...]]()
+    for part in map(load_experiment, study.experiment.parts):
+        done = sum(one.cell.experiment == part.name for one in study.done)
+        cells = sum(cell.experiment == part.name for cell in study.cells)
+        rows.append((f"{part.name}/", part.title, str(done), str(cells)))
+    title, records = study.experiment.title, _told_apart(study)
+    table = Table(title, ("folder beside this one", "what", "cells done", "of"), tuple(rows), ())
+    page = {"report.html": page_text(compose(gather(records), "ERM"), title).encode()} if records else {}
+    return Outcome(tables=[table], files=page)
+
+
+def _told_apart(study: Study) -> list[Record]:
+    """All records; a row that trains longer or shorter than the first of its name on the same data says so.
+
+    Cells that parts share count once, as the first part has them; tested on other images they are not shared.
+    """
+    usual = dict[tuple[str, str], int]()
+    for cell in study.cells:
+        usual.setdefault((cell.label, str(cell.config.data)), cell.config.train.epochs)
+    once = {(one.cell.folder, one.cell.label, one.cell.tests): one for one in reversed(study.done)}
+    records = list[Record]()
+    for one in reversed(once.values()):
+        epochs = one.cell.config.train.epochs
+        plain = usual[one.cell.label, str(one.cell.config.data)] == epochs
+        records += one.records if plain else [replace(r, model=f"{r.model}, {epochs} epochs") for r in one.records]
+    return records
+
+
+def _first_series(lines: Iterable[Line]) -> dict[str, Series]:
+    """The series of each label; of several the first."""
+    return {line.cell.label: line.series for line in reversed([*lines])}
+
+
+def _gain(series: Series, other: Series) -> Difference | None:
+    return None if series is other else compare(series, other)
+
+
+def _points(gain: Difference | None) -> tuple[str, str]:
+    """A difference in points and its interval."""
+    if gain is None:
+        return MISSING, MISSING
+    return f"{100 * gain.mean:+.2f}", f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}"
+
+
+def _difference(series: Series, other: Series) -> str:
+    """Such as "+1.20 (+0.50 to +1.90)"."""
+    gain = _gain(series, other)
+    return MISSING if gain is None else "{} ({})".format(*_points(gain))
+
+
+def _cost(line: Line) -> str:
+    """Operations of training against the baseline's, where both are known."""
+    ratio = training_ratio(line.series, line.baseline)
+    return f"{ratio:.1f}" if ratio else MISSING
+
+
+def _dot(row: str, series: str, found: Estimate) -> Row:
+    """A mean over seeds, with the lowest and the highest of them."""
+    low, high = 100 * min(found.values), 100 * max(found.values)
+    return {"row": row, "series": series, "x": 100 * found.mean, "low": low, "high": high}
