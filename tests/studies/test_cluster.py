@@ -33,7 +33,7 @@ title = "Four cells"
 outcome = "scores"
 expect = "nothing"
 preset = "demo"
-rows = ["erm", {{ name = "twin", method = "erm", label = "Twin" }}, {{ method = "augmix", stretch = 8 }}, "mixup"{more}]
+rows = ["erm", {{ name = "twin", method = "erm", label = "Twin" }}, {{ method = "augmix", stretch = 4 }}, "mixup"{more}]
 [smoke]
 set = ["train.epochs={epochs}", "train.limit=150", "train.checkpoint_seconds=1"]
 """

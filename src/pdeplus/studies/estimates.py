@@ -53,9 +53,7 @@ def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> 
         runs: folder of the runs.
         known: indices of cells that were done elsewhere.
     """
-    timed = dict[str, CellCost]()
-    found = list[CellCost]()
-    folders = set[str]()
+    timed, found, folders = dict[str, CellCost](), list[CellCost](), set[str]()
     for index, cell in enumerate(cells):
         trained = is_trained(cell, runs)
         if index in known or cell.folder in folders or (trained and is_tested(cell, runs)):
@@ -124,14 +122,10 @@ def _seconds(
     batch = Batch(images, labels, lambda x, generator: x, stream)
     optimizers = build_optimizers(method, net.train(), config.train)
 
-    def learn() -> object:
-        return train_step(net.train(), method, batch, optimizers, engine)
-
-    def test() -> object:
-        return method.predict(net.eval(), images, stream)
-
     with torch.random.fork_rng():
-        return _fastest(learn) / size, _fastest(test) / size
+        learning = _fastest(lambda: train_step(net.train(), method, batch, optimizers, engine))
+        testing = _fastest(lambda: method.predict(net.eval(), images, stream))
+    return learning / size, testing / size
 
 
 def _fastest(work: Callable[[], object]) -> float:

@@ -89,12 +89,7 @@ def _needs(ray: Any, cpus: int, gpus: int | None) -> dict[str, Any]:
     variables = {"OMP_NUM_THREADS": str(cpus)}
     if "PDEPLUS_DATA" in os.environ:
         variables["PDEPLUS_DATA"] = os.environ["PDEPLUS_DATA"]
-    return {
-        "num_cpus": cpus,
-        "num_gpus": wanted,
-        "max_retries": RETRIES,
-        "runtime_env": {"env_vars": variables},
-    }
+    return {"num_cpus": cpus, "num_gpus": wanted, "max_retries": RETRIES, "runtime_env": {"env_vars": variables}}
 
 
 def _follow(ray: Any, cells: Sequence[Cell], runs: Path, needs: Mapping[str, Any], stop: Callable[[], bool]) -> Results:
@@ -208,7 +203,10 @@ class Board:
             self._draw(table_of(list(now.values()), size.columns - 1, size.lines - 1))
         else:
             for index, state in now.items():
-                if _changed(self._shown.get(index), state):
+                before = self._shown.get(index)
+                if state.word != "waiting" and (
+                    before is None or (before.word, before.about) != (state.word, state.about)
+                ):
                     print(f"pdeplus: {state.summary}", file=self.out, flush=True)
         self._shown = now
 
@@ -253,9 +251,3 @@ def table_of(states: Sequence[State], width: int, height: int) -> list[str]:
         f"{s.title:<{wide}}  {f'{s.epochs}/{s.of}':>9}  {s.minutes:7.1f}  {s.word} {s.about}".rstrip() for s in chosen
     ]
     return [line[:width] for line in (head, *rows, f"{len(states)} cells: {total}")]
-
-
-def _changed(before: State | None, now: State) -> bool:
-    if before is None:
-        return now.word != "waiting"
-    return (before.word, before.about) != (now.word, now.about) and now.word != "waiting"

@@ -25,6 +25,7 @@ from .probes import (
     counted,
     device_of,
     in_batches,
+    lengths,
     plain,
     rows_of_each,
     scopes,
@@ -87,18 +88,15 @@ def boundary_figure(rows: Sequence[Row], title: str) -> Figure:
     """A dot for each image, a panel for each block with its rank correlation ρ and the interval of that.
 
     The black line joins the medians of eight bins of distance, each with as many images.
-
     Rows that have a key "run" are told apart by it, a row of panels for each run.
     """
-    runs = values(rows, "run") if any("run" in row for row in rows) else [None]
-    drawn = list[Row]()
-    for run in runs:
-        mine = [row for row in rows if row.get("run") == run]
-        for block in values(mine, "block"):
-            panel = {"block": block} | ({} if run is None else {"run": run})
-            drawn += _drawn([row for row in mine if row["block"] == block], panel)
+    told_apart = "run" if any("run" in row for row in rows) else ""
+    keys, drawn = ["block", *filter(None, [told_apart])], list[Row]()
+    for panel in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
+        mine = [row for row in rows if tuple(row[key] for key in keys) == panel]
+        drawn += _drawn(mine, dict(zip(keys, panel, strict=True)))
     figure = Figure(name="boundary", caption=title, spec=_spec(), rows=drawn)
-    return faceted(figure, column="block", row="" if runs == [None] else "run", own_scale=True)
+    return faceted(figure, column="block", row=told_apart, own_scale=True)
 
 
 def boundary_section(question: Question, gaps: Gaps) -> Section:
@@ -182,13 +180,11 @@ def _distances(model: nn.Module, x: Tensor, rivals: int) -> Tensor:
         logits = plain(model, "logits")(x)
         ranked = logits.topk(min(rivals + 1, logits.shape[1])).values  # ties and order cost no gradient
         margins = (ranked[:, :1] - ranked[:, 1:]).unbind(1)
-    found = [m.detach() / _slope(m, x, last=m is margins[-1]) for m in margins]
+    found = list[Tensor]()
+    for margin in margins:
+        (gradient,) = torch.autograd.grad(margin.sum(), x, retain_graph=True)
+        found.append(margin.detach() / lengths(gradient))
     return torch.stack(found).nan_to_num(math.inf, math.inf).amin(0)
-
-
-def _slope(margin: Tensor, x: Tensor, *, last: bool) -> Tensor:
-    (gradient,) = torch.autograd.grad(margin.sum(), x, retain_graph=not last)
-    return gradient.flatten(1).norm(dim=1)  # type: ignore[reportUnknownVariableType]
 
 
 @torch.no_grad()

@@ -34,7 +34,6 @@ from .probes import (
     held_out,
     in_batches,
     network_of,
-    noisy_scopes,
     rows_of_each,
     scopes,
 )
@@ -76,7 +75,7 @@ def coverage_ratio(
         raise UserError(f"images and views are {shapes}; give one view of each of at least one image")
     tallies, device = dict[str, _Tally](), device_of(model)
     for x, view in zip(in_batches(images), in_batches(views), strict=True):
-        found = noisy_scopes(model, x.to(device), generator) if noisy else scopes(model, x.to(device))
+        found = scopes(model, x.to(device), noisy=noisy, generator=generator)
         for scope, h in zip(found, features(model, view.to(device)), strict=True):
             tallies.setdefault(scope.block, _Tally()).add((h - scope.mean).abs(), scope.scale)
     return [{"block": name, **tally.row()} for name, tally in tallies.items()]
@@ -124,7 +123,8 @@ def coverage_figure(rows: Sequence[Row], title: str) -> Figure:
     Rows that have a key "trained" are told apart by it, a row of panels for each training augmentation.
     """
     drawn = [
-        {"series": row["augmentation"], "x": row["epoch"], "y": row["ratio"], **_panel(row)}
+        {"series": row["augmentation"], "x": row["epoch"], "y": row["ratio"], "block": row["block"]}
+        | ({"trained": f"trained with {row['trained']}"} if "trained" in row else {})
         for row in rows
         if row["ratio"] is not None
     ]
@@ -135,7 +135,6 @@ def coverage_figure(rows: Sequence[Row], title: str) -> Figure:
 
 def coverage_section(question: Question, gaps: Gaps) -> Section:
     """Diffusion coverage of augmentations that the runs did not train with."""
-
     trained = {label: _trained_with(run) for label, run in question.runs.items()}
     shared = [name for name, count in Counter(trained.values()).items() if count > 1]
 
@@ -169,11 +168,6 @@ def _trained_with(run: Run) -> str:
     """The method's own augmentations, in words."""
     names = [name for name in overlaps_of(build_method(run.config), Identity()) if name != "identity"]
     return ", ".join(map(in_words, names)) or "no augmentation"
-
-
-def _panel(row: Row) -> Row:
-    trained = {"trained": f"trained with {row['trained']}"} if "trained" in row else {}
-    return {"block": row["block"], **trained}
 
 
 def _weights(run: Run) -> dict[int, Path]:

@@ -109,12 +109,9 @@ def in_batches(x: Tensor) -> list[Tensor]:
     return [x[start : start + BATCH] for start in range(0, len(x), BATCH)]
 
 
-class Scope(NamedTuple):
-    """N(μ_l, σ_l) of one ADD block."""
-
-    block: str
-    mean: Tensor
-    scale: Tensor
+def lengths(v: Tensor) -> Tensor:
+    """The Euclidean length of each row, B."""
+    return v.flatten(1).norm(dim=1)  # type: ignore[reportUnknownVariableType]
 
 
 def plain(model: nn.Module, of: Outputs) -> Callable[[Tensor], Tensor]:
@@ -136,17 +133,25 @@ def features(model: nn.Module, x: Tensor) -> list[Tensor]:
     return trace.means
 
 
-def scopes(model: nn.Module, x: Tensor) -> list[Scope]:
-    """Of each ADD block in a pass without noise: h_l for the mean, and σ_l = g_φl(h_l)."""
+class Scope(NamedTuple):
+    """N(μ_l, σ_l) of one ADD block."""
+
+    block: str
+    mean: Tensor
+    scale: Tensor
+
+
+def scopes(
+    model: nn.Module, x: Tensor, *, noisy: bool = False, generator: torch.Generator | None = None
+) -> list[Scope]:
+    """Of each ADD block its features h_l for the mean, and σ_l = g_φl(h_l), in a pass without noise.
+
+    With `noisy` in a diffused pass, whose noise the later blocks see.
+    """
     blocks = {block.name: block for block in add_blocks_of(model)}
     with evaluating(model):
-        with diffusion(model, active=False) as trace:
+        with diffusion(model, active=noisy, generator=generator) as trace:
             model(x)
-        return [Scope(name, h, blocks[name].scale(h)) for name, h in zip(trace.names, trace.means, strict=True)]
-
-
-def noisy_scopes(model: nn.Module, x: Tensor, generator: torch.Generator | None) -> list[Scope]:
-    """Of each ADD block in a diffused pass, whose noise the later blocks see."""
-    with evaluating(model), diffusion(model, generator=generator) as trace:
-        model(x)
-    return [Scope(*one) for one in zip(trace.names, trace.means, trace.scales, strict=True)]
+        found = zip(trace.names, trace.means, strict=True)
+        scales = trace.scales if noisy else [blocks[name].scale(h) for name, h in found]
+    return [Scope(*one) for one in zip(trace.names, trace.means, scales, strict=True)]

@@ -26,6 +26,7 @@ from .probes import (
     counted,
     device_of,
     in_batches,
+    lengths,
     plain,
     rows_of_each,
 )
@@ -43,7 +44,7 @@ Function = Callable[[Tensor], Tensor]
 @torch.no_grad()
 def slopes(function: Function, x: Tensor, moved: Tensor) -> Tensor:
     """‖f(moved) - f(x)‖ / ‖moved - x‖ of each image, B; not a number where an image has not moved."""
-    return _norm(function(moved) - function(x)) / _norm(moved - x)
+    return lengths(function(moved) - function(x)) / lengths(moved - x)
 
 
 def random_slopes(function: Function, x: Tensor, norm: float, generator: torch.Generator | None) -> Tensor:
@@ -66,7 +67,7 @@ def steepest_slopes(function: Function, x: Tensor, steps: int, generator: torch.
     v = _direction(x, generator)
     for _ in range(steps):
         v = _unit(_gradient(output, x, _gradient(pulled, u, v)))
-    return _norm(_gradient(pulled, u, v))
+    return lengths(_gradient(pulled, u, v))
 
 
 def smoothness_rows(
@@ -125,13 +126,8 @@ def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilit
         for row in rows
         if row["median"]
     ]
-    x: Spec = {
-        "field": "x",
-        "type": "nominal",
-        "sort": None,
-        "title": "direction of the change",
-        "axis": {"labelAngle": -30},
-    }
+    looks = {"title": "direction of the change", "axis": {"labelAngle": -30}}
+    x: Spec = {"field": "x", "type": "nominal", "sort": None, **looks}
     encoding = series_encoding(x, f"change of {of} per change of image")
     encoding["y"] |= {"scale": {"type": "log"}, "axis": {"values": _powers(drawn), "format": ".0e"}}
     offset = {"xOffset": {"field": "series", "type": "nominal", "sort": None}}
@@ -201,8 +197,4 @@ def _direction(x: Tensor, generator: torch.Generator | None) -> Tensor:
 
 def _unit(v: Tensor) -> Tensor:
     """Of length 1, image by image; 0 where it is 0."""
-    return v / _norm(v).clamp(min=torch.finfo(v.dtype).tiny).view(-1, *[1] * (v.ndim - 1))
-
-
-def _norm(v: Tensor) -> Tensor:
-    return v.flatten(1).norm(dim=1)  # type: ignore[reportUnknownVariableType]
+    return v / lengths(v).clamp(min=torch.finfo(v.dtype).tiny).view(-1, *[1] * (v.ndim - 1))

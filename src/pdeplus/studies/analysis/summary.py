@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..._lib.files import write_file
 from ...errors import UserError
-from ...reports.tables import Table, escape_markdown
+from ...reports.tables import MISSING, Table, escape_markdown
 from ...training.run_folder import Run, build_method
 from .boundary import boundary_section
 from .coverage import coverage_section
@@ -47,7 +47,9 @@ def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: in
         except UserError as error:
             gaps[title].append(str(error))
             continue
-        save(made[title], folder)
+        save_figure(made[title].figure, folder)
+        for name, rows in made[title].tables.items():
+            save_rows(rows, folder, name)
     if not made:
         raise UserError("nothing can be analysed: " + "; ".join(dict.fromkeys(sum(gaps.values(), Gaps()))))
     write_file(folder / "summary.md", summary(question, made, gaps).encode())
@@ -68,13 +70,6 @@ def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
             f"{label}, {word}" if alike[label] != {word} else label for label, word in zip(labels, more, strict=True)
         ]
     return dict(zip(labels, unique, strict=True))
-
-
-def save(section: Section, folder: Path) -> None:
-    """The section's figure and tables as files."""
-    save_figure(section.figure, folder)
-    for name, rows in section.tables.items():
-        save_rows(rows, folder, name)
 
 
 def summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, Gaps]) -> str:
@@ -108,11 +103,10 @@ def _without_paths(reason: str, question: Question) -> str:
 
 def _runs_table(question: Question) -> Table:
     columns = ("run", "folder", "data", "epochs", "validation accuracy, %", "kept epochs")
-    return Table("Runs", columns, tuple(_run_row(label, run) for label, run in question.runs.items()))
-
-
-def _run_row(label: str, run: Run) -> tuple[str, ...]:
-    metrics, config = run.metrics, run.config
-    done = f"{len(metrics)} of {config.train.epochs}"
-    accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else "—"
-    return label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))
+    rows = list[tuple[str, ...]]()
+    for label, run in question.runs.items():
+        metrics, config = run.metrics, run.config
+        done = f"{len(metrics)} of {config.train.epochs}"
+        accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else MISSING
+        rows.append((label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))))
+    return Table("Runs", columns, tuple(rows))

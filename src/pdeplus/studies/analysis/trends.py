@@ -1,5 +1,6 @@
 """What runs logged and records hold: losses, accuracies and σ over training, and accuracy against severity."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...corruptions.base import SEVERITIES
@@ -7,33 +8,29 @@ from ...errors import UserError
 from ...evaluation.records import CLEAN, Record, read_records
 from ...reports.charts import ACCURACY, LOSS, SIGMA, severity_lines
 from ...reports.figures import Figure, Row, Spec
-from ...reports.inputs import RECORDS, Group, groups_of
+from ...reports.inputs import RECORDS, groups_of
 from ...training.run_folder import Run
 from .figures import faceted, lines_figure, over_epochs
 from .probes import Gaps, Question, Section
 
-PERCENT = ", %"
 CURVES = {
-    f"{LOSS}coverage": "coverage loss",
-    f"{LOSS}task": "task loss (cross-entropy)",
-    "accuracy": "training accuracy" + PERCENT,
-    ACCURACY: "validation accuracy" + PERCENT,
+    f"{LOSS}coverage": ("coverage loss", 1.0),
+    f"{LOSS}task": ("task loss (cross-entropy)", 1.0),
+    "accuracy": ("training accuracy, %", 100.0),
+    ACCURACY: ("validation accuracy, %", 100.0),
 }
-"""What the metrics call them and what the figure does, in the paper's order of columns."""
+"""What the metrics call them, what the figure does, and in which units, in the paper's order of columns."""
 
 
 def curve_rows(runs: Mapping[str, Run]) -> list[Row]:
-    """Run, epoch, metric and value, accuracies in per cent; a run has those of the four that its method logs.
+    """Run (its label), epoch, metric and value, accuracies in per cent; a run has what its method logs of the four.
 
     The losses and the training accuracy are means over an epoch while the network learns, with noise and on augmented
     images where the method has them; the validation accuracy is that of the network as it predicts, after the epoch.
-
-    Args:
-        runs: by the label that the rows call them.
     """
     rows = [
-        {"run": label, "epoch": record["epoch"], "metric": shown, "value": _value(record[name], shown)}
-        for name, shown in CURVES.items()
+        {"run": label, "epoch": record["epoch"], "metric": shown, "value": unit * record[name]}
+        for name, (shown, unit) in CURVES.items()
         for label, run in runs.items()
         for record in run.metrics
         if name in record
@@ -64,12 +61,9 @@ def curves_section(question: Question, gaps: Gaps) -> Section:
 
 
 def scale_rows(runs: Mapping[str, Run]) -> list[Row]:
-    """Run, epoch, block and sigma: the mean over the epoch's training images and all elements.
+    """Run (its label), epoch, block and sigma: the mean over the epoch's training images and all elements.
 
     A run without ADD blocks gives no row; where none gives any, that is refused.
-
-    Args:
-        runs: by the label that the rows call them.
     """
     rows = [
         {"run": label, "epoch": record["epoch"], "block": name.removeprefix(SIGMA), "sigma": float(value)}
@@ -102,19 +96,17 @@ def scale_section(question: Question, gaps: Gaps) -> Section:
     return Section(words=words, figure=figure, tables={"scale": rows})
 
 
-STANDARD = "ERM"
-"""No score here depends on the baseline; groups ask for a name."""
-
-
 def severity_rows(records: Iterable[Record]) -> list[Row]:
     """Data, series, severity (0 is clean), accuracy in per cent, and the ends of its 95 % interval over seeds.
 
     Accuracy is the mean over the fifteen corruptions; a severity at which one of them is missing has no row. Images
     of different origin are different data.
     """
-    groups = [group for group in groups_of(records, STANDARD) if group.suite == "corruptions"]
+    groups = [group for group in groups_of(records, "ERM") if group.suite == "corruptions"]  # no score has a baseline
+    named = Counter(group.data for group in groups)
     rows = [
-        {"data": _name(group, groups), "series": row["series"], "severity": 0 if row["x"] == CLEAN else row["x"]}
+        {"data": group.data if named[group.data] == 1 else group.title, "series": row["series"]}
+        | {"severity": 0 if row["x"] == CLEAN else row["x"]}
         | {"accuracy": row["y"], "low": row["low"], "high": row["high"]}
         for group in groups
         for row in severity_lines(group).rows
@@ -138,13 +130,12 @@ def severity_figure(rows: Sequence[Row], title: str) -> Figure:
 
 def severity_section(question: Question, gaps: Gaps) -> Section:
     """Accuracy against severity."""
-    files = {label: run.path / RECORDS for label, run in question.runs.items()}
-    records = [record for file in files.values() if file.is_file() for record in read_records(file)]
-    lacking = [
-        f"{label}: it was not evaluated yet: pdeplus evaluate {question.runs[label].path}"
-        for label, file in files.items()
-        if not file.is_file()
-    ]
+    records, lacking = list[Record](), Gaps()
+    for label, run in question.runs.items():
+        if (run.path / RECORDS).is_file():
+            records += read_records(run.path / RECORDS)
+        else:
+            lacking.append(f"{label}: it was not evaluated yet: pdeplus evaluate {run.path}")
     if not records:
         raise UserError("; ".join(lacking))
     rows = severity_rows(records)
@@ -156,12 +147,3 @@ def severity_section(question: Question, gaps: Gaps) -> Section:
     )
     figure = severity_figure(rows, "Accuracy against the severity of corruption")
     return Section(words=words, figure=figure, tables={"severity": rows})
-
-
-def _value(value: float, shown: str) -> float:
-    return 100 * value if shown.endswith(PERCENT) else float(value)
-
-
-def _name(group: Group, groups: Sequence[Group]) -> str:
-    """The data set; with what else tells its images apart where there are several of that name."""
-    return group.data if [other.data for other in groups].count(group.data) == 1 else group.title
