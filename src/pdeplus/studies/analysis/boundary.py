@@ -17,19 +17,7 @@ from ...errors import UserError
 from ...reports.figures import Figure, Row, Spec
 from ...training.run_folder import Run
 from .figures import faceted, values
-from .probes import (
-    Gaps,
-    Question,
-    Section,
-    best_network,
-    counted,
-    device_of,
-    in_batches,
-    lengths,
-    plain,
-    rows_of_each,
-    scopes,
-)
+from .probes import Question, Section, counted, device_of, in_batches, lengths, plain, scopes
 
 RIVALS = 4
 """How many other classes are looked at, the likeliest ones."""
@@ -96,17 +84,17 @@ def boundary_figure(rows: Sequence[Row], title: str) -> Figure:
         mine = [row for row in rows if tuple(row[key] for key in keys) == panel]
         drawn += _drawn(mine, dict(zip(keys, panel, strict=True)))
     figure = Figure(name="boundary", caption=title, spec=_spec(), rows=drawn)
-    return faceted(figure, column="block", row=told_apart, own_scale=True)
+    return faceted(figure, column="block", row=told_apart, own_axis=True)
 
 
-def boundary_section(question: Question, gaps: Gaps) -> Section:
+def boundary_section(question: Question, gaps: list[str]) -> Section:
     """σ against the distance to the decision boundary."""
 
     def rows_of(label: str, run: Run) -> list[Row]:
-        network, chosen = best_network(run, question)
+        network, chosen = question.best_network(run)
         return [{"run": label, **row} for row in boundary_rows(network, chosen.floats(), chosen.labels)]
 
-    rows = rows_of_each(question, gaps, rows_of)
+    rows = question.rows_of_each(gaps, rows_of)
     by_run = {label: [row for row in rows if row["run"] == label] for label in values(rows, "run")}
     correlations = [{"run": label, **row} for label, mine in by_run.items() for row in rank_correlations(mine)]
     words = (
@@ -190,7 +178,7 @@ def _distances(model: nn.Module, x: Tensor, rivals: int) -> Tensor:
 @torch.no_grad()
 def _sigmas(model: nn.Module, images: Tensor) -> dict[str, list[float]]:
     found = dict[str, list[float]]()
-    for x in in_batches(images.to(device_of(model))):
+    for x in in_batches(images):
         for scope in scopes(model, x):
             means = scope.scale.flatten(1).mean(1)
             found.setdefault(scope.block, []).extend(cast(list[float], means.tolist()))

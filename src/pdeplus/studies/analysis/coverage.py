@@ -23,20 +23,7 @@ from ...methods.base import overlaps_of
 from ...reports.figures import Figure, Row
 from ...training.run_folder import Run, build_method, build_source
 from .figures import faceted, in_words, line_at, over_epochs
-from .probes import (
-    AUGMENTATIONS,
-    Gaps,
-    Question,
-    Section,
-    counted,
-    device_of,
-    features,
-    held_out,
-    in_batches,
-    network_of,
-    rows_of_each,
-    scopes,
-)
+from .probes import AUGMENTATIONS, Question, Section, counted, features, held_out, in_batches, network_of, scopes
 
 LIMIT = 2.0
 """The bound of the 2-σ rule."""
@@ -73,10 +60,9 @@ def coverage_ratio(
     if images.shape != views.shape or not len(images):
         shapes = " and ".join("×".join(map(str, t.shape)) for t in (images, views))
         raise UserError(f"images and views are {shapes}; give one view of each of at least one image")
-    tallies, device = dict[str, _Tally](), device_of(model)
+    tallies = dict[str, _Tally]()
     for x, view in zip(in_batches(images), in_batches(views), strict=True):
-        found = scopes(model, x.to(device), noisy=noisy, generator=generator)
-        for scope, h in zip(found, features(model, view.to(device)), strict=True):
+        for scope, h in zip(scopes(model, x, noisy, generator), features(model, view), strict=True):
             tallies.setdefault(scope.block, _Tally()).add((h - scope.mean).abs(), scope.scale)
     return [{"block": name, **tally.row()} for name, tally in tallies.items()]
 
@@ -133,7 +119,7 @@ def coverage_figure(rows: Sequence[Row], title: str) -> Figure:
     return faceted(figure, column="block", row="trained" if any("trained" in row for row in rows) else "")
 
 
-def coverage_section(question: Question, gaps: Gaps) -> Section:
+def coverage_section(question: Question, gaps: list[str]) -> Section:
     """Diffusion coverage of augmentations that the runs did not train with."""
     trained = {label: _trained_with(run) for label, run in question.runs.items()}
     shared = [name for name, count in Counter(trained.values()).items() if count > 1]
@@ -145,7 +131,7 @@ def coverage_section(question: Question, gaps: Gaps) -> Section:
         name = trained[label] + f", {label}" * (trained[label] in shared)
         return [{"trained": name, **row} for row in found]
 
-    rows = rows_of_each(question, gaps, rows_of)
+    rows = question.rows_of_each(gaps, rows_of)
     words = (
         "An image gives μ and σ at each ADD block, an augmented view of it gives h; the figure has the mean of "
         "|h − μ| / σ over all elements. Where it is below 2, the red line, a view is on average a normal sample of its "

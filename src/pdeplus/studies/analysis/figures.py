@@ -37,21 +37,21 @@ def over_epochs(name: str, caption: str, rows: Sequence[Row], y: str) -> Figure:
     return lines_figure(name, caption, rows, x | {"axis": ticks}, y)
 
 
-def faceted(figure: Figure, *, column: str, row: str = "", own_scale: bool = False) -> Figure:
+def faceted(figure: Figure, *, column: str, row: str = "", own_axis: bool = False) -> Figure:
     """The figure in panels: a column for each value of one field, a row for each of another, in the rows' order.
 
     Args:
         figure: of one panel.
         column: the field.
         row: the other field; "" for one row of panels.
-        own_scale: every panel has its own y axis, for quantities of different units.
+        own_axis: every panel has its own y axis, for quantities of different units.
     """
     width, height = SIZES.get(len(values(figure.rows, column)), SMALL)
     facet = {"column": _header(figure.rows, column, width)}
     if row:
         facet["row"] = _header(figure.rows, row, height)
     panel = figure.spec | {"width": width, "height": height}
-    shared = {"resolve": {"scale": {"y": "independent"}}} if own_scale else {}
+    shared = {"resolve": {"scale": {"y": "independent"}}} if own_axis else {}
     return replace(figure, spec={"facet": facet, "spec": panel, "spacing": SPACING, **shared})
 
 

@@ -38,9 +38,26 @@ class Question:
     """What is analysed, and on how many images."""
 
     runs: Mapping[str, Run]
-    """By their labels."""
+    """The runs by their labels."""
     images: int
     seed: int
+
+    def rows_of_each(self, gaps: list[str], find: Callable[[str, Run], list[Row]]) -> list[Row]:
+        """The rows of all runs that allow them; of the others the reason goes to the gaps. Refuses where none does."""
+        rows, reasons = list[Row](), list[str]()
+        for label, run in self.runs.items():
+            try:
+                rows += find(label, run)
+            except (UserError, OSError) as error:  # such as a data set that is no longer there
+                reasons.append(f"{label}: {error}")
+        if not rows:
+            raise UserError("; ".join(reasons))
+        gaps += reasons
+        return rows
+
+    def best_network(self, run: Run) -> tuple[nn.Module, Images]:
+        """The network of the run's best epoch, and held-out images for it."""
+        return network_of(run, run.weights("validation")[1]), held_out(run, self.images, self.seed)
 
 
 @final
@@ -53,33 +70,9 @@ class Section:
     tables: Mapping[str, Sequence[Row]]
 
 
-Gaps = list[str]
-"""What could not be made of a run and why, a line each."""
-
-
-def rows_of_each(question: Question, gaps: Gaps, make: Callable[[str, Run], list[Row]]) -> list[Row]:
-    """The rows of all runs that allow them; of the others the reason goes to the gaps. Refuses where none does."""
-    rows, reasons = list[Row](), Gaps()
-    for label, run in question.runs.items():
-        try:
-            rows += make(label, run)
-        except (UserError, OSError) as error:  # such as a data set that is no longer there
-            reasons.append(f"{label}: {error}")
-    if not rows:
-        raise UserError("; ".join(reasons))
-    gaps += reasons
-    return rows
-
-
 def counted(images: Mapping[str, int]) -> str:
     """How many images each run was looked at with, in words."""
     return "Validation images: " + ", ".join(f"{n} for {label}" for label, n in images.items()) + "."
-
-
-def best_network(run: Run, question: Question) -> tuple[nn.Module, Images]:
-    """The network of the best epoch, and held-out images for it."""
-    network = network_of(run, run.weights("validation")[1])
-    return network, held_out(run, question.images, question.seed)
 
 
 def held_out(run: Run, images: int, seed: int) -> Images:
@@ -129,7 +122,7 @@ def plain(model: nn.Module, of: Outputs) -> Callable[[Tensor], Tensor]:
 def features(model: nn.Module, x: Tensor) -> list[Tensor]:
     """h_l of each ADD block in a pass without noise."""
     with evaluating(model), diffusion(model, active=False) as trace:
-        model(x)
+        model(x.to(device_of(model)))
     return trace.means
 
 
@@ -141,9 +134,7 @@ class Scope(NamedTuple):
     scale: Tensor
 
 
-def scopes(
-    model: nn.Module, x: Tensor, *, noisy: bool = False, generator: torch.Generator | None = None
-) -> list[Scope]:
+def scopes(model: nn.Module, x: Tensor, noisy: bool = False, generator: torch.Generator | None = None) -> list[Scope]:
     """Of each ADD block its features h_l for the mean, and σ_l = g_φl(h_l), in a pass without noise.
 
     With `noisy` in a diffused pass, whose noise the later blocks see.
@@ -151,7 +142,7 @@ def scopes(
     blocks = {block.name: block for block in add_blocks_of(model)}
     with evaluating(model):
         with diffusion(model, active=noisy, generator=generator) as trace:
-            model(x)
+            model(x.to(device_of(model)))
         found = zip(trace.names, trace.means, strict=True)
         scales = trace.scales if noisy else [blocks[name].scale(h) for name, h in found]
     return [Scope(*one) for one in zip(trace.names, trace.means, scales, strict=True)]

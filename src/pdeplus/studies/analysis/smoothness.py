@@ -17,19 +17,7 @@ from ...evaluation.tested_models import Outputs
 from ...reports.figures import Figure, Row, Spec, base, series_encoding
 from ...training.run_folder import Run
 from .figures import in_words
-from .probes import (
-    AUGMENTATIONS,
-    Gaps,
-    Question,
-    Section,
-    best_network,
-    counted,
-    device_of,
-    in_batches,
-    lengths,
-    plain,
-    rows_of_each,
-)
+from .probes import AUGMENTATIONS, Question, Section, counted, device_of, in_batches, lengths, plain
 
 NORMS = (0.1, 1.0, 10.0)
 DIRECTIONS = 4
@@ -138,11 +126,11 @@ def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilit
     return Figure(name="smoothness", caption=title, spec=spec, rows=drawn, several={"series": "series"})
 
 
-def smoothness_section(question: Question, gaps: Gaps) -> Section:
+def smoothness_section(question: Question, gaps: list[str]) -> Section:
     """Local Lipschitz estimates."""
 
     def rows_of(label: str, run: Run) -> list[Row]:
-        network, chosen = best_network(run, question)
+        network, chosen = question.best_network(run)
         x = chosen.floats()
         views = {
             in_words(name): make(x, generator_for(question.seed, "smoothness", name))
@@ -152,7 +140,7 @@ def smoothness_section(question: Question, gaps: Gaps) -> Section:
             found = smoothness_rows(network, x, views, seed=question.seed, watch=count)
         return [{"run": label, **row} for row in found]
 
-    rows = rows_of_each(question, gaps, rows_of)
+    rows = question.rows_of_each(gaps, rows_of)
     words = (
         "How much the class probabilities change for a change of the image, both as Euclidean lengths (pixels from 0 "
         "to 1): towards an augmented view, in random directions of given length, and in the steepest direction there "

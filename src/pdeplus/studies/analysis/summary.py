@@ -10,11 +10,11 @@ from ...training.run_folder import Run, build_method
 from .boundary import boundary_section
 from .coverage import coverage_section
 from .figures import save_figure, save_rows
-from .probes import Gaps, Question, Section
+from .probes import Question, Section
 from .smoothness import smoothness_section
 from .trends import curves_section, scale_section, severity_section
 
-SECTIONS: dict[str, Callable[[Question, Gaps], Section]] = {
+SECTIONS: dict[str, Callable[[Question, list[str]], Section]] = {
     "Training curves": curves_section,
     "Diffusion scale": scale_section,
     "Diffusion coverage": coverage_section,
@@ -39,20 +39,20 @@ def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: in
     if images < 1:
         raise UserError(f"images={images} must be at least 1")
     question = Question(runs=label_runs(runs), images=images, seed=seed)
-    folder, gaps, made = Path(out), dict[str, Gaps](), dict[str, Section]()
-    for title, make in SECTIONS.items():
+    folder, gaps, sections = Path(out), dict[str, list[str]](), dict[str, Section]()
+    for title, find in SECTIONS.items():
         gaps[title] = []
         try:
-            made[title] = make(question, gaps[title])
+            sections[title] = find(question, gaps[title])
         except UserError as error:
             gaps[title].append(str(error))
             continue
-        save_figure(made[title].figure, folder)
-        for name, rows in made[title].tables.items():
+        save_figure(sections[title].figure, folder)
+        for name, rows in sections[title].tables.items():
             save_rows(rows, folder, name)
-    if not made:
-        raise UserError("nothing can be analysed: " + "; ".join(dict.fromkeys(sum(gaps.values(), Gaps()))))
-    write_file(folder / "summary.md", summary(question, made, gaps).encode())
+    if not sections:
+        raise UserError("nothing can be analysed: " + "; ".join(dict.fromkeys(sum(gaps.values(), list[str]()))))
+    write_file(folder / "summary.md", _summary(question, sections, gaps).encode())
     return folder / "summary.md"
 
 
@@ -72,8 +72,8 @@ def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
     return dict(zip(labels, unique, strict=True))
 
 
-def summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, Gaps]) -> str:
-    """What was made, what it shows and what could not be made, in Markdown."""
+def _summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, list[str]]) -> str:
+    """What was found, what it shows and what could not be made, in Markdown."""
     about = (
         f"Images: at most {question.images} of each run's own validation images, drawn with seed {question.seed}; none "
         "of them was learnt from, none is a test image. The test images are in the section on severity alone."

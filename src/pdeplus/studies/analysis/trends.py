@@ -11,7 +11,7 @@ from ...reports.figures import Figure, Row, Spec
 from ...reports.inputs import RECORDS, groups_of
 from ...training.run_folder import Run
 from .figures import faceted, lines_figure, over_epochs
-from .probes import Gaps, Question, Section
+from .probes import Question, Section
 
 CURVES = {
     f"{LOSS}coverage": ("coverage loss", 1.0),
@@ -44,10 +44,10 @@ def curves_figure(rows: Sequence[Row], title: str) -> Figure:
     """A column for each quantity with its own axis, a line for each run."""
     drawn = [{"series": row["run"], "x": row["epoch"], "y": row["value"], "metric": row["metric"]} for row in rows]
     figure = over_epochs("curves", title, drawn, "")
-    return faceted(figure, column="metric", own_scale=True)
+    return faceted(figure, column="metric", own_axis=True)
 
 
-def curves_section(question: Question, gaps: Gaps) -> Section:
+def curves_section(question: Question, gaps: list[str]) -> Section:
     """Losses and accuracies over training."""
     rows = curve_rows(question.runs)
     words = (
@@ -83,7 +83,7 @@ def scale_figure(rows: Sequence[Row], title: str) -> Figure:
     return faceted(over_epochs("scale", title, drawn, "mean σ"), column="run")
 
 
-def scale_section(question: Question, gaps: Gaps) -> Section:
+def scale_section(question: Question, gaps: list[str]) -> Section:
     """The mean σ of every block over training."""
     rows = scale_rows(question.runs)
     shown = {row["run"] for row in rows}
@@ -128,9 +128,9 @@ def severity_figure(rows: Sequence[Row], title: str) -> Figure:
     return faceted(figure, column="data")
 
 
-def severity_section(question: Question, gaps: Gaps) -> Section:
+def severity_section(question: Question, gaps: list[str]) -> Section:
     """Accuracy against severity."""
-    records, lacking = list[Record](), Gaps()
+    records, lacking = list[Record](), list[str]()
     for label, run in question.runs.items():
         if (run.path / RECORDS).is_file():
             records += read_records(run.path / RECORDS)
