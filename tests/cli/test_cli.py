@@ -18,7 +18,7 @@ from pdeplus.corruptions.copies import Layout
 from pdeplus.errors import UserError
 from pdeplus.evaluation.deployment import Format
 from pdeplus.evaluation.test_sets import Wanted
-from pdeplus.studies.experiment import ScaleName
+from pdeplus.studies.experiment import SizeName
 from pdeplus.training.run_folder import Selection
 
 QUICK = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
@@ -73,7 +73,7 @@ def test_every_command_has_help_and_examples_that_parse(capsys, command):
         ("export run", "format", choices(Format)),
         ("corrupt digits", "constants", choices(Constants)),
         ("corrupt digits", "layout", choices(Layout)),
-        ("reproduce demo", "size", choices(ScaleName)),
+        ("reproduce demo", "size", choices(SizeName)),
         ("reproduce demo", "on", ("local", "ray", "slurm", "none")),
     ],
 )

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from .._lib.registry import choices
 from ..errors import UserError
-from ..studies.estimate import estimate, format_estimates
-from ..studies.experiment import ScaleName
-from ..studies.matrix import On, prepare, reproduce, reproduce_cell
+from ..studies.cells import known_cells
+from ..studies.estimates import estimate, format_estimates
+from ..studies.experiment import SizeName
+from ..studies.reproduction import On, prepare, reproduce, reproduce_cell
 from ..studies.slurm import submit
-from ..studies.study import known_cells
 from .base import add_choice, pick
 
 
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every cell")
     size = "the paper's own, minutes per cell on a CPU core (default), or seconds"
-    add_choice(parser, "--size", ScaleName, old="--scale", default="small", help=size)
+    add_choice(parser, "--size", SizeName, old="--scale", default="small", help=size)
     parser.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the size's own)")
     out = "folder for runs and results (default: reproduced)"
     parser.add_argument("--out", default="reproduced", metavar="DIR", help=out)
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run what is not done yet and print the result; or one cell, a Slurm job, an estimate."""
-    chosen = {"scale": options.size, **pick(options, "seeds", "out", "overrides", "records")}
+    chosen = pick(options, "size", "seeds", "out", "overrides", "records")
     needs = pick(options, "cpus", "gpus")
     if options.cell is not None:
         if options.on != "local" or options.dry_run or needs != {"cpus": None, "gpus": None}:
