@@ -16,7 +16,7 @@ import pytest
 
 import pdeplus as pp
 from pdeplus._lib.files import locked
-from pdeplus._lib.signals import held_back
+from pdeplus._lib.long_work import held_back
 from pdeplus.errors import Stopped, UserError
 from pdeplus.training.run_folder import Run, resume, train
 

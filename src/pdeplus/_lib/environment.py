@@ -21,9 +21,14 @@ FILE = "environment.json"
 
 def environment() -> dict[str, Any]:
     """What a result may depend on besides its config: versions, hardware, command."""
+    program, commit = Path(sys.argv[0]).name, None
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    program = "pdeplus" if program in ("pdeplus", "__main__.py") else f"python {program}".rstrip()
     return {
         "pdeplus": __version__,
-        "commit": _commit(),
+        "commit": commit,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": f"{platform.system()} {platform.machine()}",
@@ -31,13 +36,8 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
-        "command": " ".join([_program(), *sys.argv[1:]]),
+        "command": " ".join([program, *sys.argv[1:]]),
     }
-
-
-def _program() -> str:
-    name = Path(sys.argv[0]).name
-    return "pdeplus" if name in ("pdeplus", "__main__.py") else f"python {name}".rstrip()
 
 
 def stamp(folder: Path) -> None:
@@ -51,13 +51,6 @@ def stamp(folder: Path) -> None:
             text = f"this session has {key} {now[key]}, the run began with {began}: bits may differ"
             warnings.warn(text, stacklevel=2)
     write_file(path, json.dumps([*sessions, now], indent=1).encode())
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
-    return None
 
 
 def written_by(folder: Path) -> str:

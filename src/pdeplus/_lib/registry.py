@@ -54,6 +54,15 @@ def find(family: str, name: str) -> Target:
     return cast(Target, base.complete(target) if provided.islower() else target)
 
 
+def require(*names: str, purpose: str, extra: str) -> list[Any]:
+    """The modules of these names, or one line that says what needs them and which extra of pdeplus installs them."""
+    try:
+        return [importlib.import_module(name) for name in names]
+    except ImportError as error:
+        missing = (error.name or names[0]).partition(".")[0]
+        raise UserError(f"{purpose} needs {missing}: pip install 'pdeplus[{extra}]'") from error
+
+
 def build(family: str, name: str, options: Mapping[str, Any], **given: Any) -> Any:
     """Make the named thing from a user's options and from arguments the program itself gives."""
     target = find(family, name)

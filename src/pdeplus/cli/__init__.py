@@ -16,7 +16,7 @@ from textwrap import indent
 from typing import Any, NoReturn, final
 
 from .. import __version__
-from .._lib.signals import stopping
+from .._lib.long_work import stopping
 from ..errors import RunFailed, Stopped, UserError
 
 FIRST = ("demo", "train", "evaluate", "report")

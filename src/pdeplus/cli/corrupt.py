@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import final
 
 from .._lib import registry
-from .._lib.extras import require
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
+from .._lib.registry import require
 from ..corruptions._frost import describe_frost
 from ..corruptions.base import SEVERITIES, Constants, fitting_constants
 from ..corruptions.copies import CorruptionPlan, Layout, corrupt_arrays, corrupt_folder, corrupt_labelled, pixels

@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
 from .._lib.registry import choices
 from ..attacks.gradient_attacks import ATTACKS, build_attack
 from ..attacks.steps import Norm

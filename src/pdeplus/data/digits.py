@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from .._lib.extras import require
+from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
 from .base import Images, Source, check_least

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
-from .._lib.extras import require
+from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import SplitBatchNorm

@@ -9,7 +9,7 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor
 
-from .._lib.extras import require
+from .._lib.registry import require
 from ..errors import UserError
 
 DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
-from .._lib.extras import require
 from .._lib.files import write_file
+from .._lib.registry import require
 from ..corruptions.suite import CORRUPTIONS
 
 Spec = dict[str, Any]

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, final
 
-from .._lib.extras import require
 from .._lib.files import make_folder, write_file
 from .._lib.pages import render_page
+from .._lib.registry import require
 from .book import Book, Chapter, compose, write_files
 from .figures import DARK, LIGHT, Figure, Menu
 from .inputs import Item, Material, gather

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
 from ..corruptions._frost import describe_frost
 from ..evaluation.loop import evaluate
 from ..evaluation.records import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from .._lib.files import LOCK, locked, make_folder, write_file
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
 from ..errors import UserError
 from ..evaluation.loop import Watch as Count
 from ..training.session import progress_bar

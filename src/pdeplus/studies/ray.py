@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO, final
 
-from .._lib.extras import require
 from .._lib.files import make_folder, write_file
-from .._lib.signals import held_back
+from .._lib.long_work import held_back
+from .._lib.registry import require
 from ..errors import Stopped, UserError
 from .cells import Cell
 from .local import Failure, Result, Results, attempt_alone

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
 from ._numerics import lengths
 from .feynman_kac import expectation
 from .problems import Problem, bump_expectation, constant, geometric, ornstein_uhlenbeck, stretched

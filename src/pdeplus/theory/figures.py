@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._lib.extras import require
 from .._lib.files import write_file
+from .._lib.registry import require
 from ._numerics import flags
 from .checks import CONFIDENCE, Agreement, Order
 from .smoothness import (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from .._lib.extras import require
 from .._lib.files import make_folder, write_file
+from .._lib.registry import require
 from ..errors import UserError
 from .checks import Agreement, Order, agreements, cases, euler_order, grid_order, sampled_order
 from .figures import agreement_figure, corollary_figure, orders_figure, save_figure, smoothness_figure, surfaces_figure

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._lib.progress import counting_bar
+from .._lib.long_work import counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ._numerics import rows

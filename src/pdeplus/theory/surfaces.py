@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from .._lib.progress import Count, counting_bar
+from .._lib.long_work import Count, counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import coverage_nll

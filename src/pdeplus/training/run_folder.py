@@ -21,8 +21,8 @@ from .. import __version__
 from .._lib import registry
 from .._lib.environment import stamp, written_by
 from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
+from .._lib.long_work import held_back
 from .._lib.seeds import derive
-from .._lib.signals import held_back
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice

@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..._lib.progress import Count, counting_bar
+from ..._lib.long_work import Count, counting_bar
 from ..._lib.seeds import generator_for
 from ...augment.base import Augmentor
 from ...augment.identity import Identity

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..._lib.progress import Count, counting_bar
+from ..._lib.long_work import Count, counting_bar
 from ..._lib.seeds import generator_for
 from ...errors import UserError
 from ...evaluation.tested_models import Outputs

@@ -6,7 +6,7 @@ import sys
 import pytest
 from PIL import Image
 
-from pdeplus._lib.extras import require
+from pdeplus._lib.registry import require
 from pdeplus.cli import main
 from pdeplus.errors import UserError
 

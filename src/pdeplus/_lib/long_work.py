@@ -1,0 +1,75 @@
+"""Long work: a bar that shows its progress, and signals that wait until it can stop in good order."""
+
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import Protocol
+
+from tqdm import tqdm
+
+from ..errors import Stopped
+
+
+class Count(Protocol):
+    """A function that is told of progress."""
+
+    def __call__(self, n: int, total: int | None = None) -> object:
+        """Count `n` more as done; `total` is how many there are in all, where that is known only now."""
+        ...
+
+
+@contextmanager
+def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
+    """Show how many things are done, how fast, and how long the rest will take; yields the function to count with.
+
+    Quiet where the output is not a terminal.
+    """
+    with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
+
+        def count(n: int, total: int | None = None) -> None:
+            bar.total = total or bar.total
+            bar.update(n)
+
+        yield count
+
+
+def stopping() -> AbstractContextManager[None]:
+    """Let SIGTERM raise `Stopped`, so that whatever is open is closed in good order."""
+    return _handling(_take_effect, signal.SIGTERM)
+
+
+@contextmanager
+def held_back() -> Generator[Callable[[], bool]]:
+    """Hold SIGTERM and Ctrl-C back until the end; yields a function that tells whether one waits.
+
+    A second signal takes effect at once. Nothing is held back outside the main thread, where Python handles none.
+    """
+    waiting = list[int]()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if waiting:
+            _take_effect(number, frame)
+        waiting.append(number)
+
+    with _handling(note, signal.SIGTERM, signal.SIGINT):
+        yield lambda: bool(waiting)
+    if waiting:
+        _take_effect(waiting[0], None)
+
+
+def _take_effect(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt if number == signal.SIGINT else Stopped("stopped by SIGTERM")
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Generator[None]:
+    """Install the handler in the main thread, which alone can have one, and put the former ones back at the end."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in signals if main}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
