@@ -5,7 +5,7 @@ import torch
 
 from pdeplus._lib import registry
 from pdeplus.errors import UserError
-from pdeplus.models.base import block_names, check_image_size, stage_names
+from pdeplus.models.base import check_image_size, placed, stage_names
 
 NAMES = registry.names("models")
 
@@ -26,12 +26,12 @@ def test_any_size_channels_and_classes(name, size, channels, classes):
 def test_stages_and_blocks_are_modules_that_return_feature_maps(name):
     model = make(name, classes=3, channels=3).eval()
     seen = {}
-    for place in stage_names(model) + block_names(model):
+    for place in stage_names(model) + placed(model, "block"):
         model.get_submodule(place).register_forward_hook(lambda m, a, out, place=place: seen.update({place: out}))
     model(torch.rand(2, 3, 16, 16))
-    assert set(seen) == set(stage_names(model) + block_names(model))
+    assert set(seen) == set(stage_names(model) + placed(model, "block"))
     assert all(out.ndim == 4 for out in seen.values())
-    assert len(block_names(model)) > len(stage_names(model)) or name == "wide_resnet"
+    assert len(placed(model, "block")) > len(stage_names(model)) or name == "wide_resnet"
 
 
 @pytest.mark.parametrize("name", NAMES)

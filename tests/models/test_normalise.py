@@ -15,7 +15,8 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.deployment import export
 from pdeplus.evaluation.onnx_model import OnnxModel
 from pdeplus.evaluation.tested_models import fast_copy
-from pdeplus.models.normalise import normalise, with_normalisation
+from pdeplus.models.base import build_model
+from pdeplus.models.normalise import normalise
 from pdeplus.training.config import config_hash, from_tables, to_tables
 from pdeplus.training.run_folder import Run
 
@@ -32,7 +33,7 @@ def by_hand(x: Tensor) -> Tensor:
 
 @pytest.fixture
 def normalised(net) -> nn.Module:
-    return normalise(copy.deepcopy(net), MEAN, STD)
+    return normalise(copy.deepcopy(net), 3, MEAN, STD)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_names_stay_and_two_buffers_come(net, normalised, x):
     assert [name for name, _ in normalised.named_modules()] == [name for name, _ in net.named_modules()]
     assert [name for name, _ in normalised.named_parameters()] == [name for name, _ in net.named_parameters()]
     assert normalised.state_dict().keys() - net.state_dict().keys() == BUFFERS
-    other = normalise(copy.deepcopy(net), (0, 0, 0), (1, 1, 1))
+    other = normalise(copy.deepcopy(net), 3, (0, 0, 0), (1, 1, 1))
     assert torch.equal(other(x), net(x))
     other.load_state_dict(normalised.state_dict())
     assert torch.equal(other(x), normalised(x))
@@ -59,7 +60,7 @@ def test_names_stay_and_two_buffers_come(net, normalised, x):
 
 def test_a_sequential_network_has_no_layer_more(x):
     layers = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 4))
-    assert torch.equal(normalise(copy.deepcopy(layers), MEAN, STD)(x), layers(by_hand(x)))
+    assert torch.equal(normalise(copy.deepcopy(layers), 3, MEAN, STD)(x), layers(by_hand(x)))
 
 
 def test_diffusion_around_it(net, normalised, x):
@@ -94,7 +95,7 @@ def test_every_model_has_the_option_and_is_as_before_without_it(name):
     built = dict[str, nn.Module]()
     for key, options in (("plain", small), ("normalised", small | OPTIONS)):
         torch.manual_seed(0)
-        built[key] = registry.build("models", name, options, classes=3, channels=3).eval()
+        built[key] = build_model(name, options, classes=3, channels=3).eval()
     x = torch.rand(2, 3, 8, 8)
     assert torch.equal(built["normalised"](x), built["plain"](by_hand(x)))
     assert not BUFFERS & built["plain"].state_dict().keys()
@@ -107,10 +108,22 @@ def test_normalise_is_no_model():
         registry.find("models", "normalise")
 
 
-def test_a_builder_with_such_options_of_its_own_keeps_them():
-    def build(*, classes: int, channels: int, mean: float = 0.5) -> nn.Module: ...
+OWN_MEAN = """
+from torch import nn
 
-    assert with_normalisation(build) is build
+
+def build(*, classes: int, channels: int, mean: float = 0.5) -> nn.Module:
+    return nn.Linear(1, int(mean))
+"""
+
+
+def test_a_builder_with_such_an_option_of_its_own_keeps_it(tmp_path, monkeypatch):
+    (tmp_path / "my_networks").mkdir()
+    (tmp_path / "my_networks" / "own_mean.py").write_text(OWN_MEAN)
+    monkeypatch.syspath_prepend(tmp_path)
+    built = build_model("my_networks.own_mean", {"mean": 7}, classes=3, channels=3)
+    assert built.out_features == 7
+    assert not BUFFERS & built.state_dict().keys()
 
 
 def test_a_run_holds_it_in_its_config_and_its_weights(run):
@@ -151,9 +164,9 @@ def test_a_run_is_evaluated_and_exported_with_it(run, tmp_path):
 )
 def test_mistakes_are_answered_in_one_line(options, message):
     with pytest.raises(UserError, match=message):
-        registry.build("models", "resnet18", {"width": 2, **options}, classes=3, channels=3)
+        build_model("resnet18", {"width": 2, **options}, classes=3, channels=3)
 
 
 def test_it_is_not_done_twice(normalised):
     with pytest.raises(UserError, match="ResNet has 'input_mean' or 'input_std' already"):
-        normalise(normalised, MEAN, STD)
+        normalise(normalised, 3, MEAN, STD)

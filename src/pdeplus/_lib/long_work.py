@@ -5,19 +5,13 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Protocol
 
 from tqdm import tqdm
 
 from ..errors import Stopped
 
-
-class Count(Protocol):
-    """A function that is told of progress."""
-
-    def __call__(self, n: int, total: int | None = None) -> object:
-        """Count `n` more as done; `total` is how many there are in all, where that is known only now."""
-        ...
+Count = Callable[..., object]
+"""A function that is told of progress: `count(n)` for n more, `count(n, total)` where the total is known only now."""
 
 
 @contextmanager

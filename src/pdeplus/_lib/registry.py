@@ -17,12 +17,11 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from ..errors import UserError
 
 FAMILIES = {"methods": "Method", "models": "build", "data": "Source", "augment": "Augmentor"}
-"""Each family's folder, and what a file in it provides: a final class of that kind, or that function.
-
-A function is handed out with the options that all of its family have: `complete` in the family's base adds them."""
+"""Each family's folder, and what a file in it provides: a final class of that kind, or that function."""
 HELPERS = {"base", "normalise"}
 """Files of those folders that are no members, besides those whose names start with an underscore."""
 Target = Callable[..., Any]
+Options = Mapping[str, Any]
 
 
 def names(family: str) -> list[str]:
@@ -42,16 +41,16 @@ def find(family: str, name: str) -> Target:
         module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
-    provided, base = FAMILIES[family], importlib.import_module(f"pdeplus.{family}.base")
+    provided = FAMILIES[family]
     if provided.islower():
         target = getattr(module, provided, None)
     else:
-        kind = getattr(base, provided)
+        kind = getattr(importlib.import_module(f"pdeplus.{family}.base"), provided)
         classes = (c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__)
         target = next((c for c in classes if issubclass(c, kind) and c is not kind), None)
     if target is None:
         raise UserError(f"{family}: {name!r} has no {provided}")
-    return cast(Target, base.complete(target) if provided.islower() else target)
+    return cast(Target, target)
 
 
 def require(*names: str, purpose: str, extra: str) -> list[Any]:
@@ -63,39 +62,40 @@ def require(*names: str, purpose: str, extra: str) -> list[Any]:
         raise UserError(f"{purpose} needs {missing}: pip install 'pdeplus[{extra}]'") from error
 
 
-def build(family: str, name: str, options: Mapping[str, Any], **given: Any) -> Any:
+def build(family: str, name: str, options: Options, **given: Any) -> Any:
     """Make the named thing from a user's options and from arguments the program itself gives."""
     target = find(family, name)
     return target(**check_options(target, options, where=family.rstrip("s"), hidden=given), **given)
 
 
 def check_options(
-    target: Target, options: Mapping[str, Any], *, where: str, hidden: Mapping[str, Any] | None = None
+    target: Target, options: Options, *, where: str, hidden: Collection[str] = (), common: Options | None = None
 ) -> dict[str, Any]:
-    """The options with every key known and every value of the declared type."""
-    known = option_types(target, hidden or {})
+    """The options with every key known and every value of the declared type.
+
+    Known are the target's arguments but for the `hidden` ones, and those of `common`, the types of options that all of
+    its family have.
+    """
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target)
+    parameters = inspect.signature(target).parameters
+    known = {name: hints.get(name, Any) for name in parameters if name not in hidden}
+    known |= {name: hint for name, hint in (common or {}).items() if name not in known}
     checked = dict[str, Any]()
     for key, value in options.items():
         if key not in known:
             raise unknown(f"{where}.{key}={value!r}: the key", key, known)
-        default = inspect.signature(target).parameters[key].default
+        default = parameters[key].default if key in parameters else None
         checked[key] = check_value(f"{where}.{key}", value, known[key], default)
     return checked
 
 
-def option_types(target: Target, hidden: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of a class or function and their declared types."""
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target)
-    parameters = inspect.signature(target).parameters
-    return {name: hints.get(name, Any) for name in parameters if name not in hidden}
-
-
-def resolved(family: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with every default filled in, as plain values."""
+def resolved(family: str, name: str, options: Options, **rules: Any) -> dict[str, Any]:
+    """The options with every default filled in, as plain values; `rules` are those of `check_options`."""
     target = find(family, name)
     parameters = inspect.signature(target).parameters
-    defaults = {k: p.default for k, p in parameters.items() if p.default is not inspect.Parameter.empty}
-    values = defaults | check_options(target, options, where=family.rstrip("s"))
+    shown = {k: p.default for k, p in parameters.items() if k not in rules.get("hidden", ())}
+    defaults = {k: default for k, default in shown.items() if default is not inspect.Parameter.empty}
+    values = defaults | check_options(target, options, where=family.rstrip("s"), **rules)
     return {key: plain(value) for key, value in values.items() if value is not None}
 
 
@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
         module = type(value).__module__
         return {"name": module.rpartition(".")[2] if module.startswith("pdeplus.") else module, **table}
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in cast(Mapping[str, Any], value).items()}
+        return {key: plain(item) for key, item in cast(Options, value).items()}
     return list(cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
 
 
@@ -117,7 +117,7 @@ def check_value(key: str, value: Any, hint: Any, default: Any = None) -> Any:
     """
     family = getattr(hint, "family", None)
     if family and isinstance(value, str | Mapping):
-        options = {"name": value} if isinstance(value, str) else dict(cast(Mapping[str, Any], value))
+        options = {"name": value} if isinstance(value, str) else dict(cast(Options, value))
         name = options.pop("name", plain(default)["name"] if is_dataclass(default) else None)
         if not isinstance(name, str):
             raise UserError(f"{key}={value!r} needs a name; known: {', '.join(names(family))}")
@@ -136,10 +136,8 @@ def describe(hint: Any) -> str:
         return "one of " + ", ".join(repr(a) for a in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(describe(a) for a in arguments)
-    if origin is tuple:
-        return "a list"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
-    return words.get(hint, getattr(hint, "__name__", str(hint)))
+    return "a list" if origin is tuple else words.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def choices(hint: Any) -> tuple[str, ...]:
@@ -165,13 +163,9 @@ def _convert(value: Any, hint: Any) -> tuple[bool, Any]:
             return False, value
         items = [_convert(item, arguments[0]) for item in cast(list[Any], value)]
         return all(ok for ok, _ in items), tuple(item for _, item in items)
-    if origin is not None:
-        return isinstance(value, origin), value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return True, float(value)
-    if hint is int and isinstance(value, bool):
-        return False, value
-    return isinstance(value, hint), value
+    return isinstance(value, origin or hint) and not (hint is int and isinstance(value, bool)), value
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> UserError:

@@ -31,7 +31,7 @@ from ..core.network import logits_of
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..errors import UserError
-from ..models.base import block_names
+from ..models.base import placed
 from ._views import clean_view, objective_on
 from .base import Method, Objective, check_range
 
@@ -110,7 +110,7 @@ class EnResNet(Method):
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         ensemble = Ensemble([model, *(redrawn(model) for _ in range(self.members - 1))])
-        places = [f"members.{i}.{name}" for i in range(self.members) for name in block_names(model)]
+        places = [f"members.{i}.{name}" for i in range(self.members) for name in placed(model, "block")]
         return add_noise(ensemble, places, lambda name: Relative(self.noise))
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:

@@ -1,18 +1,27 @@
-"""What all networks share: options, sizes that none can have, and where ADD blocks go."""
+"""What all networks share: how they are built, sizes that none can have, and where ADD blocks go."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
+from .._lib.registry import check_options, find
 from ..errors import UserError
-from .normalise import Build, with_normalisation
+from .normalise import normalise
 
 SMALLEST_IMAGE = 8
+INPUT_OPTIONS = {"mean": tuple[float, ...] | None, "std": tuple[float, ...] | None}
+"""Options of every network besides its own: the normalisation of its input."""
 
 
-def complete(build: Build) -> Build:
-    """A model file's `build` with the options that every network has."""
-    return with_normalisation(build)
+def build_model(name: str, options: Mapping[str, Any], *, classes: int, channels: int) -> nn.Module:
+    """The named network; with the options `mean` and `std` it normalises its input."""
+    build, given = find("models", name), {"classes": classes, "channels": channels}
+    checked = check_options(build, options, where="model", hidden=given, common=INPUT_OPTIONS)
+    own = {key: checked.pop(key) for key in inspect.signature(build).parameters if key in checked}
+    network = build(**own, **given)
+    return normalise(network, channels, **checked) if checked else network
 
 
 def stage_names(model: nn.Module) -> list[str]:
@@ -25,16 +34,19 @@ def stage_names(model: nn.Module) -> list[str]:
     return list(stages)
 
 
-def block_names(model: nn.Module) -> list[str]:
-    """Module names of all blocks of all stages."""
-    return [f"{stage}.{i}" for stage in stage_names(model) for i, _ in enumerate(model.get_submodule(stage).children())]
-
-
 def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
-    """Module names that a placement means: each "stage", each "block", or those it names."""
+    """Module names that a placement means: each "stage", each "block" of all stages, or those it names."""
     if placement == "stage":
         return stage_names(model)
-    return block_names(model) if placement == "block" else list(placement)
+    if placement == "block":
+        stages = {stage: model.get_submodule(stage) for stage in stage_names(model)}
+        return [f"{stage}.{name}" for stage, blocks in stages.items() for name, _ in blocks.named_children()]
+    return list(placement)
+
+
+def stage(block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int, stride: int, n: int) -> nn.Sequential:
+    """`n` blocks in a row, of which the first changes the number of channels and the resolution."""
+    return nn.Sequential(block(inputs, outputs, stride), *(block(outputs, outputs, 1) for _ in range(n - 1)))
 
 
 def check_sizes(*, classes: int, channels: int, width: int) -> None:

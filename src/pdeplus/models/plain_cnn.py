@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from .base import check_sizes
+from .base import check_sizes, stage
 
 
 @final
@@ -16,10 +16,10 @@ class PlainCNN(nn.Module):
     def __init__(self, *, classes: int, channels: int, width: int) -> None:
         super().__init__()
         check_sizes(classes=classes, channels=channels, width=width)
-        self.layer1 = nn.Sequential(_layer(channels, width, 1), _layer(width, width, 1))
-        self.layer2 = nn.Sequential(_layer(width, 2 * width, 2), _layer(2 * width, 2 * width, 1))
-        self.layer3 = nn.Sequential(_layer(2 * width, 4 * width, 2), _layer(4 * width, 4 * width, 1))
-        self.layer4 = nn.Sequential(_layer(4 * width, 8 * width, 2), _layer(8 * width, 8 * width, 1))
+        self.layer1 = stage(_layer, channels, width, 1, 2)
+        self.layer2 = stage(_layer, width, 2 * width, 2, 2)
+        self.layer3 = stage(_layer, 2 * width, 4 * width, 2, 2)
+        self.layer4 = stage(_layer, 4 * width, 8 * width, 2, 2)
         self.linear = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:

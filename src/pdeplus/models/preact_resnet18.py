@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import check_sizes
+from .base import check_sizes, stage
 
 
 @final
@@ -37,14 +37,11 @@ class PreActResNet(nn.Module):
         check_sizes(classes=classes, channels=channels, width=stem)
         self.stages = tuple(f"layer{i + 1}" for i in range(len(widths)))
         self.conv1 = nn.Conv2d(channels, stem, 3, 1, 1, bias=False)
-        inputs = stem
-        for i, (name, outputs) in enumerate(zip(self.stages, widths, strict=True)):
-            first = PreActBlock(inputs, outputs, 1 if i == 0 else 2)
-            others = (PreActBlock(outputs, outputs, 1) for _ in range(blocks[i] - 1))
-            self.add_module(name, nn.Sequential(first, *others))
-            inputs = outputs
-        self.bn = nn.BatchNorm2d(inputs)
-        self.linear = nn.Linear(inputs, classes)
+        for i, name in enumerate(self.stages):
+            inputs, stride = (widths[i - 1], 2) if i else (stem, 1)
+            self.add_module(name, stage(PreActBlock, inputs, widths[i], stride, blocks[i]))
+        self.bn = nn.BatchNorm2d(widths[-1])
+        self.linear = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv1(x)

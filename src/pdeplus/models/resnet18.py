@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import check_sizes
+from .base import check_sizes, stage
 
 
 @final
@@ -39,21 +39,16 @@ class ResNet(nn.Module):
         check_sizes(classes=classes, channels=channels, width=width)
         self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.layer1 = _stage(width, width, 1, blocks[0])
-        self.layer2 = _stage(width, 2 * width, 2, blocks[1])
-        self.layer3 = _stage(2 * width, 4 * width, 2, blocks[2])
-        self.layer4 = _stage(4 * width, 8 * width, 2, blocks[3])
+        self.layer1 = stage(BasicBlock, width, width, 1, blocks[0])
+        self.layer2 = stage(BasicBlock, width, 2 * width, 2, blocks[1])
+        self.layer3 = stage(BasicBlock, 2 * width, 4 * width, 2, blocks[2])
+        self.layer4 = stage(BasicBlock, 4 * width, 8 * width, 2, blocks[3])
         self.linear = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.bn1(self.conv1(x)), inplace=True)
         h = self.layer4(self.layer3(self.layer2(self.layer1(h))))
         return self.linear(h.mean((2, 3)))
-
-
-def _stage(inputs: int, outputs: int, stride: int, blocks: int) -> nn.Sequential:
-    first = BasicBlock(inputs, outputs, stride)
-    return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1) for _ in range(blocks - 1)))
 
 
 def build(*, classes: int, channels: int, width: int = 64) -> ResNet:

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from .._lib.registry import check_options, find, resolved, unknown
 from ..errors import UserError
+from ..models.base import INPUT_OPTIONS
 
 NEW = {"new": True}
 """Marks an option that older configs do not have: at its default it does not count in `config_hash`."""
@@ -98,8 +99,8 @@ class Config:
 
 
 FAMILY_OF = {"data": "data", "model": "models", "method": "methods"}
-FROM_THE_DATA = {"classes": 0, "channels": 0}
-"""Arguments of a model that are no options: the data set gives them."""
+RULES: Mapping[str, Mapping[str, Any]] = {"model": {"hidden": ("classes", "channels"), "common": INPUT_OPTIONS}}
+"""Of a network the data set gives two arguments, and all have some options besides their own; see `check_options`."""
 
 
 def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -141,9 +142,7 @@ def to_tables(config: Config) -> dict[str, Any]:
     tables: dict[str, Any] = {"name": config.name, "seed": config.seed}
     for key, family in FAMILY_OF.items():
         part = cast(Part, getattr(config, key))
-        options = resolved(family, part.name, part.options)
-        hidden = FROM_THE_DATA if key == "model" else {}
-        tables[key] = {"name": part.name, **{k: v for k, v in options.items() if k not in hidden}}
+        tables[key] = {"name": part.name, **resolved(family, part.name, part.options, **RULES.get(key, {}))}
     return {**tables, "train": asdict(config.train)}
 
 
@@ -172,9 +171,7 @@ def _part(key: str, value: Any) -> Part:
     name = options.pop("name", cast(Part, getattr(Config(), key)).name)
     if not isinstance(name, str):
         raise UserError(f"{key}.name={name!r} must be a text")
-    target = find(FAMILY_OF[key], name)
-    hidden = FROM_THE_DATA if key == "model" else {}
-    check_options(target, options, where=key, hidden=hidden)
+    check_options(find(FAMILY_OF[key], name), options, where=key, **RULES.get(key, {}))
     return Part(name=name, options=options)
 
 

@@ -27,9 +27,9 @@ from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
-from ..models.base import check_image_size
+from ..models.base import build_model, check_image_size
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from .config import Config, Part, config_hash, load_config, to_tables
+from .config import Config, config_hash, load_config, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
 from .selection import shifted
@@ -228,12 +228,12 @@ def _resumable(folder: Path) -> Generator[None]:
 
 def build_source(config: Config) -> Source:
     """The configured data set."""
-    return _build("data", config.data)
+    return registry.build("data", config.data.name, config.data.options)
 
 
 def build_method(config: Config) -> Method:
     """The configured method."""
-    return _build("methods", config.method)
+    return registry.build("methods", config.method.name, config.method.options)
 
 
 def expects_of(source: Source, images: Images) -> Expects:
@@ -254,13 +254,10 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
             "passes are never measured; take shared or recalibrate"
         )
     with _seeded(derive(config.seed, "init")):
-        model = _build("models", config.model, classes=len(expects.classes), channels=expects.shape[0])
+        classes, channels = len(expects.classes), expects.shape[0]
+        model = build_model(config.model.name, config.model.options, classes=classes, channels=channels)
         network = method.prepare(model, torch.zeros(2, *expects.shape))
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
-
-
-def _build(family: str, part: Part, **given: Any) -> Any:
-    return registry.build(family, part.name, part.options, **given)
 
 
 @contextlib.contextmanager
