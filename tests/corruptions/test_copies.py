@@ -14,7 +14,7 @@ from support.forkserver import finish, start
 from pdeplus.corruptions import copies
 from pdeplus.corruptions.copies import CorruptionPlan, corrupt_arrays, corrupt_folder, corrupt_labelled
 from pdeplus.corruptions.suite import corrupt
-from pdeplus.data._corrupted import corruption_names, read_corrupted
+from pdeplus.data._reading import corruption_names, read_corrupted
 from pdeplus.data.base import Images
 from pdeplus.errors import UserError
 

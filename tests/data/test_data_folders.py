@@ -11,7 +11,7 @@ from support.data_files import DOMAINS, SHARED, WNIDS, make, pixels, write_class
 
 from pdeplus import load_config, train
 from pdeplus.data import _pictures
-from pdeplus.data._corrupted import read_corrupted
+from pdeplus.data._reading import read_corrupted
 from pdeplus.data.base import Images, match_classes, split
 from pdeplus.data.image_folder import ImageFolder
 from pdeplus.data.pacs import Pacs

@@ -22,8 +22,8 @@ from PIL import Image
 
 from .._lib.files import held, write_file
 from .._lib.seeds import derive
-from ..data._corrupted import MANIFEST, read_manifest
 from ..data._pictures import Picture, picture_files, read_picture
+from ..data._reading import MANIFEST, read_manifest
 from ..data.base import Images
 from ..errors import UserError
 from ._frost import frost_digest

@@ -6,6 +6,7 @@ import http.client
 import importlib
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -16,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, final
+from typing import IO, final
 
 from tqdm import tqdm
 
@@ -27,6 +28,7 @@ ATTEMPTS = 5
 """Breaks of the connection in a row, without a byte in between, that are put up with."""
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
+COMMAND_SECONDS = 1800
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
 GROWTH = 20
@@ -227,7 +229,17 @@ def _more(url: str, part: Path) -> bool:
     request = urllib.request.Request(url, headers={"Range": f"bytes={begun}-"} if begun else {})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            return _receive(answer, part, begun)
+            resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
+            done, length = begun if resumed else 0, answer.headers.get("Content-Length")
+            total = done + int(length) if length else None
+            with (
+                part.open("ab" if resumed else "wb") as out,  # anew if the server sends the file from its start
+                tqdm(desc=part.stem, initial=done, total=total, unit="B", unit_scale=True, disable=None) as bar,
+            ):
+                while block := answer.read(BLOCK):
+                    done += out.write(block)
+                    bar.update(len(block))
+            return total is None or done >= total
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416 and begun:  # nothing is left to give: the checksum decides
@@ -241,23 +253,6 @@ def _more(url: str, part: Path) -> bool:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _receive(answer: Any, part: Path, begun: int) -> bool:
-    """Write an answer's body behind what is there, or anew if the server sends the file from its start."""
-    resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
-    done = begun if resumed else 0
-    length = answer.headers.get("Content-Length")
-    total = done + int(length) if length else None
-    with (
-        part.open("ab" if resumed else "wb") as out,
-        tqdm(desc=part.stem, initial=done, total=total, unit="B", unit_scale=True, disable=None) as bar,
-    ):
-        while block := answer.read(BLOCK):
-            out.write(block)
-            done += len(block)
-            bar.update(len(block))
-    return total is None or done >= total
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -287,7 +282,10 @@ def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced:
         raise UserError(f"{archive} needs {announced / 1e9:.1f} GB, more than is free in {folder.parent}")
     with tqdm(desc=f"unpacking {archive.name}", total=announced, unit="B", unit_scale=True, disable=None) as bar:
         for name, size, stream in entries:
-            target = folder.joinpath(*_safe_parts(name, archive))
+            path = PurePosixPath(name)
+            if path.is_absolute() or not path.parts or ".." in path.parts or any(sign in name for sign in "\\:\0"):
+                raise UserError(f"{archive}: {name!r} leads out of the folder")
+            target = folder.joinpath(*path.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
                 while size and (block := stream.read(min(BLOCK, size))):
@@ -317,9 +315,17 @@ def _tar_entries(packed: tarfile.TarFile, archive: Path) -> Iterator[Entry]:
                 yield member.name, member.size, stream
 
 
-def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
-    """The parts of an entry's name, none of which leads out of the target."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name or not path.parts:
-        raise UserError(f"{archive}: {name!r} leads out of the folder")
-    return path.parts
+def left_by(command: list[str], folder: Path, pattern: str) -> Path:
+    """The file that a command leaves in the folder it runs in; its failure is told in its own last line."""
+    called = " ".join(command)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(f"{called} failed: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+        raise UserError(f"{called} failed: {lines[-1].strip()}")
+    found = next(folder.glob(pattern), None)
+    if found is None:
+        raise UserError(f"{called} left no package")
+    return found

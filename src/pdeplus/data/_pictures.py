@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -31,8 +31,12 @@ def picture_files(folder: str | Path) -> list[Path]:
 
     The order depends on the names alone. Nothing is opened.
     """
+
+    def fail(error: OSError) -> None:
+        raise error
+
     found = list[Path]()
-    for parent, folders, names in os.walk(folder, onerror=_raise):
+    for parent, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(parent, name) for name in names if is_picture(name)]
     return sorted(found, key=lambda path: path.parts)
@@ -77,7 +81,10 @@ def fit_square(picture: Picture, size: int) -> Picture:
 def _as_rgb(image: Image.Image) -> Image.Image:
     """The image in RGB as one would see it on white paper."""
     if image.mode.startswith("I"):
-        return _from_16_bits(np.asarray(image)).convert("RGB")
+        wide = np.asarray(image).astype(np.int64)
+        if wide.min() < 0 or wide.max() > 65535:
+            raise UserError("has pixels of more than 16 bits, whose white is not known; save it with 8 or 16 bits")
+        return Image.fromarray(((wide * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise UserError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
@@ -87,24 +94,12 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _from_16_bits(values: NDArray[Any]) -> Image.Image:
-    """Grey of 0..65535 as grey of 0..255, rounded to the nearest."""
-    wide = values.astype(np.int64)
-    if wide.min() < 0 or wide.max() > 65535:
-        raise UserError("has pixels of more than 16 bits, whose white is not known; save it with 8 or 16 bits")
-    return Image.fromarray(((wide * 255 + 32767) // 65535).astype(np.uint8))
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return "it has more pixels than Pillow's limit (PIL.Image.MAX_IMAGE_PIXELS); make it smaller"
     if isinstance(error, Image.UnidentifiedImageError):
         return "it is no picture, or of an unknown kind"
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 MEMORY_GB = 2.0
@@ -124,16 +119,16 @@ class Files:
     """Side of the images; a picture's centre square is resized to it."""
     chosen: Tensor
     """Which of the paths, in which order."""
-    kept: "Kept | None"
-    """What is decoded already; None for pictures that do not fit into memory."""
+    kept: tuple[Tensor, Tensor] | None
+    """Room for the images of all paths, and which of them are decoded; None for those that do not fit into memory."""
 
     @staticmethod
     def open(paths: Sequence[str | Path], size: int, memory_gb: float = MEMORY_GB) -> "Files":
         """All of these files; their images are kept in memory once decoded if all together take `memory_gb` or less."""
-        fits = 3 * size * size * len(paths) <= memory_gb * 1e9
-        return Files(
-            [str(path) for path in paths], size, torch.arange(len(paths)), Kept(len(paths), size) if fits else None
-        )
+        n, kept = len(paths), None
+        if 3 * size * size * n <= memory_gb * 1e9:
+            kept = torch.empty((n, 3, size, size), dtype=torch.uint8), torch.zeros(n, dtype=torch.bool)
+        return Files([str(path) for path in paths], size, torch.arange(n), kept)
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -145,11 +140,12 @@ class Files:
         """The images as uint8 N×3×size×size, decoded by several threads; `progress` shows a bar on a terminal."""
         if self.kept is None:
             return self._decode(self.chosen, progress)
-        missing = self.chosen[~self.kept.known[self.chosen]]
+        images, known = self.kept
+        missing = self.chosen[~known[self.chosen]]
         if len(missing):
-            self.kept.images[missing] = self._decode(missing, progress)
-            self.kept.known[missing] = True
-        return self.kept.images[self.chosen]
+            images[missing] = self._decode(missing, progress)
+            known[missing] = True
+        return images[self.chosen]
 
     def _decode(self, rows: Tensor, progress: bool) -> Tensor:
         out = np.empty((len(rows), 3, self.size, self.size), dtype=np.uint8)
@@ -158,19 +154,9 @@ class Files:
             out[place] = fit_square(read_picture(self.paths[row]), self.size).transpose(2, 0, 1)
 
         done = _pool().map(fill, range(len(rows)), map(int, rows))
-        shown = tqdm(done, "reading pictures", len(rows), leave=False, disable=None if progress else True)
-        for _ in shown:
+        for _ in tqdm(done, "reading pictures", len(rows), leave=False, disable=None if progress else True):
             pass
         return torch.from_numpy(out)
-
-
-@final
-class Kept:
-    """Room for the images of all files, and which of them are there."""
-
-    def __init__(self, n: int, size: int) -> None:
-        self.images = torch.empty((n, 3, size, size), dtype=torch.uint8)
-        self.known = torch.zeros(n, dtype=torch.bool)
 
 
 @cache

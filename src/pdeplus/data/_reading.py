@@ -1,8 +1,13 @@
-"""What readers of data sets share: class folders as labelled images, labels checked, images resized."""
+"""What readers of data sets share: class folders as labelled images, corrupted sets, checked labels, resizing.
 
-from collections.abc import Sequence
+A corrupted set is arrays NAME.npy beside labels.npy, or folders NAME/SEVERITY/CLASS of pictures.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, final
 
 import numpy as np
 import torch
@@ -12,10 +17,13 @@ from torch.nn import functional as F
 
 from ..errors import UserError
 from ._pictures import MEMORY_GB, Files, picture_files
-from .base import Images
+from .base import Images, Source
 
 CHUNK = 1000
 """Images that are resized at a time: as floats they take four times the room."""
+SEVERITIES = range(1, 6)
+MANIFEST = "corruptions.json"
+"""What `pdeplus corrupt` leaves beside the images it writes: the settings, and which corruptions are complete."""
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -73,3 +81,111 @@ def resize(images: Tensor, size: int) -> Tensor:
         shown = F.interpolate(some, (size, size), mode="bilinear", antialias=True)
         out[start : start + CHUNK] = shown.round_().clamp_(0, 255).to(torch.uint8)
     return out
+
+
+@final
+class OnDemand(Mapping[str, Images]):
+    """Test images by distribution, each read when it is asked for and not kept."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Images]]) -> None:
+        self._readers = dict(readers)
+
+    def __getitem__(self, name: str) -> Images:
+        return self._readers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+
+def clean_and_corrupted(clean: Source, folder: Path) -> OnDemand:
+    """The test images of the clean data set under "clean", then "fog/1" and so on for each name and severity."""
+    read = partial(read_corrupted, folder, classes=clean.class_folders, size=clean.size)
+    cells = [(name, severity) for name in corruption_names(folder) for severity in SEVERITIES]
+    readers = {f"{name}/{severity}": partial(read, name, severity) for name, severity in cells}
+    return OnDemand({"clean": lambda: clean.test()["clean"], **readers})
+
+
+def corruption_names(folder: str | Path) -> list[str]:
+    """The corruptions that a published set's folder holds, sorted."""
+    path = Path(folder)
+    check_complete(path)
+    arrays = {file.stem for file in path.glob("*.npy")} - {"labels"}
+    folders = {entry.name for entry in path.iterdir() if (entry / "1").is_dir()}
+    if not arrays | folders:
+        raise UserError(f"{folder} holds no corrupted images: neither NAME.npy nor NAME/1")
+    return sorted(arrays | folders)
+
+
+def read_corrupted(
+    folder: str | Path, name: str, severity: int, *, classes: Sequence[str], size: int | None = None
+) -> Images:
+    """One corruption at one severity, from either published layout.
+
+    Only that severity, 1 to 5, is read. `classes` are in the order of the labels; for pictures, the names of their
+    folders. Images become `size` pixels wide; without it arrays stay as they are, and pictures become 64.
+    """
+    if severity not in SEVERITIES:
+        raise UserError(f"severity={severity} must be between 1 and 5")
+    check_complete(Path(folder))
+    array = Path(folder) / f"{name}.npy"
+    if array.is_file():
+        return _from_array(array, severity, len(classes), size)
+    pictures = Path(folder) / name / str(severity)
+    if not pictures.is_dir():
+        raise UserError(f"{folder} has no {name} at severity {severity}: neither {array.name} nor {name}/{severity}")
+    return labelled_pictures(pictures, classes, size or 64)
+
+
+def _from_array(path: Path, severity: int, classes: int, size: int | None) -> Images:
+    """One fifth of N×H×W×3 bytes, which are in order of severity."""
+    pixels, labels = _load(path), _load(path.parent / "labels.npy")
+    if labels.ndim != 1:
+        raise UserError(f"{path.parent / 'labels.npy'} holds an array of {labels.ndim} dimensions, not a list")
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
+        raise UserError(f"{path} holds {pixels.dtype} of shape {pixels.shape}, not uint8 of N×H×W×3")
+    if not len(pixels) or len(pixels) % len(SEVERITIES) or len(labels) != len(pixels):
+        raise UserError(f"{path} has {len(pixels)} images for {len(labels)} labels; five equal parts must match")
+    n = len(pixels) // len(SEVERITIES)
+    part = slice((severity - 1) * n, severity * n)
+    images = torch.from_numpy(np.array(pixels[part])).permute(0, 3, 1, 2).contiguous()
+    known = checked_labels(np.array(labels[part]), classes, path.parent / "labels.npy")
+    return Images(images if size is None else resize(images, size), known)
+
+
+def _load(path: Path) -> NDArray[Any]:
+    """The array in a .npy file, mapped into memory; pickled contents are refused."""
+    try:
+        loaded: object = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy's reader of headers raises all kinds on broken files
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read: {reason}") from error
+    if isinstance(loaded, np.lib.npyio.NpzFile):
+        loaded.close()
+    if not isinstance(loaded, np.ndarray):
+        raise UserError(f"{path} is an archive, not one array")
+    return cast(NDArray[Any], loaded)
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a regenerated set; None where there is none, as in published sets."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest: Any = json.loads(path.read_bytes())
+        if all(isinstance(manifest[key], list) for key in ("wanted", "complete")):
+            return cast(dict[str, Any], manifest)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise UserError(f"{path} is damaged; make the set anew in another folder")
+
+
+def check_complete(folder: Path) -> None:
+    """Refuse a regenerated set whose making was interrupted: a part of it would pass for the whole."""
+    manifest = read_manifest(folder) or {"wanted": [], "complete": []}
+    missing = [name for name in manifest["wanted"] if name not in manifest["complete"]]
+    if missing:
+        raise UserError(f"{folder} is unfinished, {missing[0]} for one; call the same pdeplus corrupt again")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
+from ..augment.crop_flip import CropFlip
 from ..errors import UserError
 from ._pictures import Files
 
@@ -53,10 +54,15 @@ class Images:
         if isinstance(self.stored, Tensor):
             yield from map(self.take, parts)
             return
+
+        def read(part: Tensor) -> Images:
+            batch = self.take(part)
+            return Images(batch.images, batch.labels)
+
         reader, coming = ThreadPoolExecutor(1, thread_name_prefix="read ahead"), deque[Future[Images]]()
         try:
             for part in parts:
-                coming.append(reader.submit(self._in_memory, part))
+                coming.append(reader.submit(read, part))
                 if len(coming) > READ_AHEAD:
                     yield coming.popleft().result()
             while coming:
@@ -64,16 +70,18 @@ class Images:
         finally:
             reader.shutdown(cancel_futures=True)
 
-    def _in_memory(self, indices: Tensor) -> "Images":
-        batch = self.take(indices)
-        return Images(batch.images, batch.labels)
-
 
 class Source(ABC):
-    """A data set: classes, training images, test images by distribution.
+    """A data set, a dataclass of its options: classes, training images, test images by distribution.
 
     Training code calls `train` only; `test` is for evaluation.
     """
+
+    size: int = 32
+    """Side of the images in pixels."""
+
+    def __post_init__(self) -> None:
+        check_least("size", self.size, 1)
 
     @property
     @abstractmethod
@@ -86,9 +94,9 @@ class Source(ABC):
         return tuple(name.replace("/", "_") for name in self.classes)
 
     @property
-    @abstractmethod
     def transform(self) -> Augmentor:
-        """The light, label-preserving transform of training images."""
+        """The light, label-preserving transform of training images: moved by up to an eighth of a side, mirrored."""
+        return CropFlip(padding=self.size // 8)
 
     @abstractmethod
     def train(self) -> Images:
@@ -127,13 +135,8 @@ class Batch:
 def split(source: Source, *, validation: float, limit: int, seed: int) -> Split:
     """Carve a stratified validation split out of the training images.
 
-    The same seed gives the same split; every class is in both parts in proportion, at least once each.
-
-    Args:
-        source: the data set.
-        validation: fraction of the training images, in (0, 1).
-        limit: learn from at most so many images (a stratified subset); 0 for all.
-        seed: of the split.
+    The same seed gives the same split; every class is in both parts in proportion, at least once each. `validation` is
+    a fraction of the training images, in (0, 1); they are at most `limit`, a stratified subset, where that is not 0.
     """
     images = source.train()
     generator = generator_for(seed, "split")

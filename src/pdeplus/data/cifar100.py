@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ..augment.crop_flip import CropFlip
-from ._cifar import read_batches
 from ._download import Origin, require_folder
-from .base import Images, Source, check_least
+from .base import Images, Source
+from .cifar10 import read_batches
 
 ORIGIN = Origin(
     name="cifar100",
@@ -28,16 +27,9 @@ class Cifar100(Source):
     size: int = 32
     """Side of the images in pixels."""
 
-    def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
-
     @property
     def classes(self) -> tuple[str, ...]:
         return NAMES
-
-    @property
-    def transform(self) -> CropFlip:
-        return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
         return self._part("train")

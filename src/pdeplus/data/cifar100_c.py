@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ..augment.crop_flip import CropFlip
-from ._corrupted import clean_and_corrupted
 from ._download import Origin, require_folder
-from .base import Images, Source, check_least
+from ._reading import clean_and_corrupted
+from .base import Images, Source
 from .cifar100 import NAMES, Cifar100
 
 ORIGIN = Origin(
@@ -32,22 +31,15 @@ class Cifar100C(Source):
     size: int = 32
     """Side of the images in pixels."""
 
-    def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
-
     @property
     def classes(self) -> tuple[str, ...]:
         return NAMES
-
-    @property
-    def transform(self) -> CropFlip:
-        return self._clean().transform
 
     def train(self) -> Images:
         return self._clean().train()
 
     def test(self) -> Mapping[str, Images]:
-        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root), self.size)
+        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root))
 
     def _clean(self) -> Cifar100:
         return Cifar100(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)

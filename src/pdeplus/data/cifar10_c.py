@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ..augment.crop_flip import CropFlip
-from ._corrupted import clean_and_corrupted
 from ._download import Origin, require_folder
-from ._second_sources import CIFAR10_NAMES as NAMES
-from .base import Images, Source, check_least
-from .cifar10 import Cifar10
+from ._reading import clean_and_corrupted
+from .base import Images, Source
+from .cifar10 import NAMES, Cifar10
 
 ORIGIN = Origin(
     name="cifar10_c",
@@ -33,22 +31,15 @@ class Cifar10C(Source):
     size: int = 32
     """Side of the images in pixels."""
 
-    def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
-
     @property
     def classes(self) -> tuple[str, ...]:
         return NAMES
-
-    @property
-    def transform(self) -> CropFlip:
-        return self._clean().transform
 
     def train(self) -> Images:
         return self._clean().train()
 
     def test(self) -> Mapping[str, Images]:
-        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root), self.size)
+        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root))
 
     def _clean(self) -> Cifar10:
         return Cifar10(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)

@@ -2,6 +2,8 @@
 
 import gzip
 import math
+import shutil
+import tempfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._download import Origin, SecondSource, require_folder
+from ._download import Origin, SecondSource, left_by, require_folder
 from ._reading import checked_labels, resize
-from ._second_sources import fashion_mnist_from_debian
 from .base import Images, Source, check_least
 
 NAMES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -27,17 +27,9 @@ FILES = {
     "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
 }
 OFFICIAL = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion"
-ORIGIN = Origin(
-    name="fashion_mnist",
-    folder="fashion-mnist",
-    marks=tuple(file.replace(".gz", "*") for file in FILES),
-    size="31 MB",
-    downloads={f"{OFFICIAL}/{file}": md5 for file, md5 in FILES.items()},
-    second=SecondSource(
-        about="Debian's package dataset-fashion-mnist", command="apt-get", make=fashion_mnist_from_debian
-    ),
-    aliases=("FashionMNIST/raw",),
-)
+MEAN = 72.940
+"""Mean pixel of the 60,000 training images."""
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 
 @final
@@ -59,10 +51,6 @@ class FashionMnist(Source):
     @property
     def classes(self) -> tuple[str, ...]:
         return NAMES
-
-    @property
-    def transform(self) -> CropFlip:
-        return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
         return self._part("train")
@@ -99,3 +87,32 @@ def _read_idx(folder: Path, file: str, dimensions: int) -> tuple[NDArray[np.uint
     if len(raw) != math.prod(shape):
         raise UserError(f"{path} does not hold the {'×'.join(map(str, shape))} bytes that it announces")
     return np.frombuffer(raw, np.uint8).reshape(shape), path
+
+
+def from_debian(folder: Path) -> None:
+    """Write the idx files into `folder` from Debian's package, installed or downloaded; another's are refused."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        found = DEBIAN_FOLDER
+        if not found.is_dir():
+            package = left_by(["apt-get", "download", "dataset-fashion-mnist"], Path(scratch), "*.deb")
+            left_by(["dpkg-deb", "-x", package.name, "unpacked"], Path(scratch), "unpacked")
+            found = Path(scratch, "unpacked", *DEBIAN_FOLDER.parts[1:])
+        for file in FILES:
+            if not (found / file).is_file():
+                raise UserError(f"Debian's package dataset-fashion-mnist has no {file}")
+            shutil.copyfile(found / file, folder / file)
+    images, labels, _, tests = (np.frombuffer(gzip.decompress((folder / file).read_bytes()), "u1") for file in FILES)
+    counts = [np.bincount(part[8:], minlength=10).tolist() for part in (labels, tests)]
+    if counts != [[6000] * 10, [1000] * 10] or abs(images[16:].mean() - MEAN) > 0.01:
+        raise UserError("Debian's package dataset-fashion-mnist is not Fashion-MNIST: labels or the mean differ")
+
+
+ORIGIN = Origin(
+    name="fashion_mnist",
+    folder="fashion-mnist",
+    marks=tuple(file.replace(".gz", "*") for file in FILES),
+    size="31 MB",
+    downloads={f"{OFFICIAL}/{file}": md5 for file, md5 in FILES.items()},
+    second=SecondSource(about="Debian's package dataset-fashion-mnist", command="apt-get", make=from_debian),
+    aliases=("FashionMNIST/raw",),
+)

@@ -75,12 +75,13 @@ class ImageFolder(Source):
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:
-    """The folder of the first of these names, in letters of either case, that holds class folders."""
+    """The folder of the first of these names, in letters of either case, that holds class folders.
+
+    One with pictures in it is none: a class may itself be called "train".
+    """
     found = {entry.name.lower(): entry for entry in root.iterdir() if entry.is_dir()}
-    return next((found[name] for name in names if name in found and _holds_folders(found[name])), None)
-
-
-def _holds_folders(folder: Path) -> bool:
-    """Whether it holds class folders and no pictures: a class may itself be called "train"."""
-    entries = list(folder.iterdir())
-    return any(entry.is_dir() for entry in entries) and not any(is_picture(entry.name) for entry in entries)
+    for folder in (found[name] for name in names if name in found):
+        entries = list(folder.iterdir())
+        if any(entry.is_dir() for entry in entries) and not any(is_picture(entry.name) for entry in entries):
+            return folder
+    return None

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
-from ..augment.crop_flip import CropFlip
 from ..errors import UserError
 from ._download import Origin, require_folder
 from ._reading import class_folders, labelled_pictures
@@ -53,10 +52,6 @@ class Pacs(Source):
     @property
     def classes(self) -> tuple[str, ...]:
         return class_folders(require_folder(ORIGIN, self.root) / self.source)
-
-    @property
-    def transform(self) -> CropFlip:
-        return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
         return hold_out(self._domain(self.source), self.held_out, 0, "pacs", self.classes)[0]

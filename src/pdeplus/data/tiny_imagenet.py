@@ -7,12 +7,11 @@ from typing import final
 
 import torch
 
-from ..augment.crop_flip import CropFlip
 from ..errors import UserError
 from ._download import Origin, require_folder
 from ._pictures import Files
 from ._reading import class_folders, labelled_pictures
-from .base import Images, Source, check_least
+from .base import Images, Source
 
 ORIGIN = Origin(
     name="tiny_imagenet",
@@ -36,9 +35,6 @@ class TinyImagenet(Source):
     size: int = 64
     """Side of the images in pixels; the authors' code has 32."""
 
-    def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
-
     @property
     def classes(self) -> tuple[str, ...]:
         """The words of each WordNet id with a folder in train/, in the order of the ids; the id where it has none."""
@@ -51,10 +47,6 @@ class TinyImagenet(Source):
     @property
     def class_folders(self) -> tuple[str, ...]:
         return class_folders(require_folder(ORIGIN, self.root) / "train")
-
-    @property
-    def transform(self) -> CropFlip:
-        return CropFlip(padding=self.size // 8)
 
     def train(self) -> Images:
         folder = require_folder(ORIGIN, self.root) / "train"
