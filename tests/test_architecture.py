@@ -17,7 +17,7 @@ ORDER = [
     "training", "evaluation", "reports", "theory", "studies", "cli", "__main__",
 ]  # fmt: skip
 """The rooms and the files beside them: each imports only what stands before it."""
-FIFTEEN = {f"corruptions.{name}" for name in ("noise", "blur", "weather", "digital", "_frost", "suite", "copies")}
+FIFTEEN = {f"corruptions.{name}" for name in ("noise", "blur", "weather", "digital", "suite", "copies")}
 """Whatever holds a corruption of the test, or imports one."""
 
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from pdeplus.corruptions import _filters, extra
-from pdeplus.corruptions._frost import plasma
 from pdeplus.corruptions.base import SEVERITIES, Draws
 from pdeplus.corruptions.digital import _affine_coordinates
 from pdeplus.corruptions.noise import poisson_numbers
 from pdeplus.corruptions.suite import SUITE, corrupt
+from pdeplus.corruptions.weather import plasma
 
 
 def draws(n: int = 4, seed: int = 0) -> Draws:

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import pdeplus as pp
-from pdeplus.corruptions import _frost
+from pdeplus.corruptions import weather
 from pdeplus.corruptions.base import SEVERITIES, Constants
 from pdeplus.corruptions.suite import SUITE, corrupt
 from pdeplus.errors import UserError
@@ -19,7 +19,7 @@ CONSTANTS = get_args(Constants)
 @pytest.fixture(autouse=True)
 def synthetic_frost(monkeypatch, recwarn):
     """The ice that every machine has."""
-    monkeypatch.setattr("pdeplus.corruptions._frost.frost_folder", lambda: None)
+    monkeypatch.setattr("pdeplus.corruptions.weather.frost_folder", lambda: None)
 
 
 def test_the_suite_is_the_published_one():
@@ -135,7 +135,7 @@ def test_wrong_images_are_named(wrong):
 
 
 def test_synthetic_frost_says_so(images):
-    _frost._pictures.cache_clear()
+    weather._pictures.cache_clear()
     with pytest.warns(
         UserWarning,
         match="synthetic frost stands in for the benchmark's pictures.*pip install --no-deps imagecorruptions",
@@ -155,6 +155,6 @@ def test_ice_from_a_folder(images, tmp_path, monkeypatch):
     assert set(out[:, 0].tolist()) == {int(0.3 * 40 * i + 1e-6) for i in range(5)}  # the sixth is never used
     assert set(out[:, 1].tolist()) == {30}
     (tmp_path / "ice 0.png").write_bytes(b"no picture")
-    _frost._pictures.cache_clear()
+    weather._pictures.cache_clear()
     with pytest.raises(UserError, match="ice 0.png cannot be read as a picture"):
         corrupt(images, "frost", 1)

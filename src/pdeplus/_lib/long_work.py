@@ -1,15 +1,20 @@
-"""Long work: a bar that shows its progress, and signals that wait until it can stop in good order."""
+"""Long work: a bar that shows its progress, threads that work ahead, signals that wait until it can stop."""
 
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import TypeVar
 
 from tqdm import tqdm
 
 from ..errors import Stopped
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Count = Callable[..., object]
 """A function that is told of progress: `count(n)` for n more, `count(n, total)` where the total is known only now."""
 
@@ -27,6 +32,20 @@ def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
             bar.update(n)
 
         yield count
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int) -> Iterator[Result]:
+    """The results of `work` in the order of the items, from threads that keep so many items ahead."""
+    pool, waiting = ThreadPoolExecutor(workers), deque[Future[Result]]()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def stopping() -> AbstractContextManager[None]:

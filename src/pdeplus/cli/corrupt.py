@@ -15,10 +15,10 @@ from typing import final
 from .._lib import registry
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
-from ..corruptions._frost import describe_frost
 from ..corruptions.base import SEVERITIES, Constants, fitting_constants
 from ..corruptions.copies import CorruptionPlan, Layout, corrupt_arrays, corrupt_folder, corrupt_labelled, pixels
 from ..corruptions.suite import SUITE, corrupt
+from ..corruptions.weather import describe_frost
 from ..data._pictures import Picture, picture_files, read_picture
 from ..data.base import Images
 from ..errors import UserError

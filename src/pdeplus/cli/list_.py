@@ -44,8 +44,8 @@ def _variants() -> list[str]:
 
 def describe_corruptions() -> str:
     """Name, family and purpose of every corruption, and which pictures of ice there are."""
-    from ..corruptions._frost import describe_frost
     from ..corruptions.suite import SUITE
+    from ..corruptions.weather import describe_frost
 
     lines = list[str]()
     for name, corruption in SUITE.items():

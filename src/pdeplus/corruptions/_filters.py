@@ -44,23 +44,18 @@ def gaussian_filter(x: Tensor, sigma: float, *, truncate: float = 4.0, border: s
     radius = int(truncate * sigma + 0.5)
     if radius == 0:
         return x
+    offsets = np.arange(-radius, radius + 1)
+    taps = np.exp(-0.5 * (offsets / sigma) ** 2)
+    taps /= taps.sum()
     if radius <= FEW:
-        taps = torch.from_numpy(_gaussian_taps(radius, sigma))
-        return convolve(convolve(x, taps[:, None], border), taps[None], border)
-    rows, columns = (_gaussian_matrix(size, radius, sigma, border) for size in x.shape[-2:])
-    return separable(x, rows, columns)
+        kernel = torch.from_numpy(taps)
+        return convolve(convolve(x, kernel[:, None], border), kernel[None], border)
 
+    def matrix(size: int) -> Matrix:
+        places = border_index(np.arange(size) + offsets[:, None], size, border)
+        return _matrix(np.repeat(taps, size), np.tile(np.arange(size), len(taps)), places.ravel(), (size, size))
 
-def _gaussian_taps(radius: int, sigma: float) -> np.ndarray:
-    taps = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
-    return taps / taps.sum()
-
-
-def _gaussian_matrix(size: int, radius: int, sigma: float, border: str) -> Matrix:
-    places = np.arange(size) + np.arange(-radius, radius + 1)[:, None]
-    values = np.repeat(_gaussian_taps(radius, sigma), size)
-    rows = np.tile(np.arange(size), 2 * radius + 1)
-    return _matrix(values, rows, border_index(places, size, border).ravel(), (size, size))
+    return separable(x, matrix(x.shape[-2]), matrix(x.shape[-1]))
 
 
 def _matrix(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> Matrix:
@@ -82,26 +77,16 @@ def border_index(index: np.ndarray, size: int, border: str) -> np.ndarray:
 
 def convolve(x: Tensor, kernel: Tensor, border: str = "mirror") -> Tensor:
     """Filter the last two axes with one small kernel of odd sides, tap by tap."""
-    padded = _padded(_padded(x, -2, kernel.shape[0] // 2, border), -1, kernel.shape[1] // 2, border)
-    total, term = torch.zeros_like(x), torch.empty_like(x)
+    padded, total, term = x, torch.zeros_like(x), torch.empty_like(x)
     h, w = x.shape[-2:]
+    for axis, size, reach in ((-2, h, kernel.shape[0] // 2), (-1, w, kernel.shape[1] // 2)):
+        places = torch.from_numpy(border_index(np.arange(-reach, size + reach), size, border)).to(x.device)
+        padded = padded.index_select(axis, places) if reach else padded
     for place in kernel.nonzero():
         i, j = int(place[0]), int(place[1])
         torch.mul(padded[..., i : i + h, j : j + w], float(kernel[i, j]), out=term)
         total += term
     return total
-
-
-def _padded(x: Tensor, axis: int, reach: int, border: str) -> Tensor:
-    """`x` with `reach` more entries at both ends of an axis."""
-    if not reach:
-        return x
-    size = x.shape[axis]
-    before, after = (
-        torch.from_numpy(border_index(np.arange(start, start + reach), size, border)).to(x.device)
-        for start in (-reach, size)
-    )
-    return torch.cat([x.index_select(axis, before), x, x.index_select(axis, after)], axis)
 
 
 def zoom_matrix(size: int, factor: float) -> Matrix:

@@ -7,28 +7,27 @@ alone, files are complete or not there, and an unfinished array grows in order, 
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
 from PIL import Image
 
 from .._lib.files import held, write_file
+from .._lib.long_work import Item, Result, in_order
 from .._lib.seeds import derive
 from ..data._pictures import Picture, picture_files, read_picture
 from ..data._reading import MANIFEST, read_manifest
 from ..data.base import Images
 from ..errors import UserError
-from ._frost import frost_digest
 from .base import SEVERITIES, Constants
 from .suite import corrupt, find
+from .weather import frost_digest
 
 Layout = Literal["npy", "folders"]
 """CIFAR-C's: NAME.npy with all severities, one after the other; or ImageNet-C's: NAME/SEVERITY/CLASS/PICTURE."""
@@ -36,8 +35,6 @@ Watch = Callable[[int], object]
 """Called with the number of images done since the last call."""
 BLOCK_VALUES = 1_500_000
 """Channel values that a worker takes at a time."""
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @final
@@ -255,16 +252,8 @@ def _npy(array: np.ndarray, length: int | None = None) -> bytes:
 def _in_order(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
     """The results of `work` in the order of the items, from threads that keep a little ahead."""
     workers, threads = workers or os.cpu_count() or 1, torch.get_num_threads()
-    waiting = deque[Future[Result]]()
-    pool = ThreadPoolExecutor(workers)
     torch.set_num_threads(1)  # every worker has a core, a second level of threads would only be in the way
     try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from in_order(work, items, workers, 2 * workers)
     finally:
-        pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)

@@ -98,11 +98,7 @@ def _resize(x: Tensor, rows: Matrix, columns: Matrix) -> Tensor:
 
 
 @corruption(
-    "digital",
-    cifar=(80, 65, 58, 50, 40),
-    tiny=(65, 58, 50, 40, 25),
-    imagenet=(25, 18, 15, 10, 7),
-    seeded=False,
+    "digital", cifar=(80, 65, 58, 50, 40), tiny=(65, 58, 50, 40, 25), imagenet=(25, 18, 15, 10, 7), seeded=False
 )
 def jpeg_compression(x: Tensor, draws: Draws, quality: int) -> Tensor:
     """Through a JPEG file of this quality."""

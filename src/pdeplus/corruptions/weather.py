@@ -1,11 +1,43 @@
-"""Weather: snow, frost, fog, brightness."""
+"""Weather: snow, frost, fog, brightness.
 
+Frost needs pictures of ice. The benchmark's six come with the package `imagecorruptions`; a folder of pictures can be
+named in the environment variable PDEPLUS_FROST; elsewhere synthetic ice is drawn from the same fractal clouds as fog.
+"""
+
+import hashlib
+import importlib.util
+import os
+import warnings
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
+from torch.nn import functional as F
 
+from ..errors import UserError
 from ._filters import motion_blur, separable, zoom_matrix
-from ._frost import frost_crops, plasma
 from .base import Draws, corruption
+
+FOLDER = "PDEPLUS_FROST"
+SYNTHETIC = "made"
+"""What manifests of corrupted copies say of synthetic frost."""
+SUFFIXES = (".png", ".jpg", ".jpeg")
+ROUGHNESS = 1.12
+"""Roughness of synthetic frost: how fast the cloud's detail fades; nearer to 1 is rougher."""
+USED = 5
+"""The benchmark draws from the first five of its six pictures."""
+_ADVICE = f"pip install --no-deps imagecorruptions, or name a folder in {FOLDER}"
+_TINTS = (
+    ((78, 149, 166), (27, 16, 15)),
+    ((201, 205, 214), (21, 22, 23)),
+    ((201, 205, 214), (21, 22, 23)),
+    ((138, 153, 166), (29, 29, 30)),
+    ((112, 123, 135), (44, 43, 42)),
+)
+"""Mean and spread of the grey levels of the benchmark's pictures, red, green and blue."""
 
 
 @corruption(
@@ -48,7 +80,8 @@ def snow(
     flakes = separable(draws.normal(1, h, w).mul_(std).add_(mean), zoom_matrix(h, zoom), zoom_matrix(w, zoom))
     flakes = torch.where(flakes < threshold, 0, flakes).clamp(0, 1).mul(255).floor()
     flakes = motion_blur(flakes, draws.uniform(-135, -45), radius, sigma)
-    whitened = torch.maximum(x, _luma(x) * 1.5 + 127.5)
+    luma = 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
+    whitened = torch.maximum(x, luma * 1.5 + 127.5)
     return mix * x + (1 - mix) * whitened + flakes + flakes.flip(2, 3)
 
 
@@ -91,5 +124,111 @@ def brightness(x: Tensor, draws: Draws, amount: float) -> Tensor:
     return torch.where(value > 0, x * (brighter / value.clamp(min=1)), brighter)
 
 
-def _luma(x: Tensor) -> Tensor:
-    return 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
+def frost_crops(draws: Draws, h: int, w: int, zoom: float) -> Tensor:
+    """A piece of ice for each image, N×3×H×W grey levels."""
+    pictures = _pictures(frost_folder(), zoom, h, w)
+    crops = list[Tensor]()
+    for chance in draws.uniform(0, 1, 3):
+        which, down, across = map(float, chance)
+        picture = pictures[int(which * len(pictures))]
+        top, left = int(down * (picture.shape[1] - h)), int(across * (picture.shape[2] - w))
+        crops.append(picture[:, top : top + h, left : left + w])
+    return torch.stack(crops).to(draws.device)
+
+
+def frost_folder() -> Path | None:
+    """Where the pictures of ice are; None stands for synthetic frost."""
+    named = os.environ.get(FOLDER)
+    if named:
+        return Path(named)
+    package = importlib.util.find_spec("imagecorruptions")
+    folder = Path(package.origin).parent / "frost" if package and package.origin else None
+    return folder if folder and folder.is_dir() else None
+
+
+def frost_digest() -> str:
+    """What tells the pictures in use from others: a hash of their names and sizes; SYNTHETIC where there are none."""
+    folder = frost_folder()
+    found = "".join(f"{p.name} {p.stat().st_size}\n" for p in _picture_paths(folder)) if folder else ""
+    return hashlib.sha256(found.encode()).hexdigest()[:16] if folder else SYNTHETIC
+
+
+def describe_frost() -> str:
+    """Which pictures of ice are used."""
+    folder = frost_folder()
+    return f"the pictures in {folder}" if folder else f"synthetic frost; for the benchmark's pictures: {_ADVICE}"
+
+
+@lru_cache(maxsize=8)
+def _pictures(folder: Path | None, zoom: float, h: int, w: int) -> tuple[Tensor, ...]:
+    """The pictures as 3×H'×W' grey levels, zoomed, and further where a piece of h×w needs it."""
+    if folder is None:
+        warnings.warn(f"synthetic frost stands in for the benchmark's pictures; for those: {_ADVICE}", stacklevel=2)
+    zoomed = list[Tensor]()
+    for picture in _synthetic_pictures() if folder is None else _read_pictures(folder):
+        enough = max(zoom, (h + 1) / picture.shape[1], (w + 1) / picture.shape[2])
+        small = F.interpolate(picture[None], scale_factor=enough, mode="bilinear", recompute_scale_factor=False)
+        zoomed.append(small[0].add_(0.5).floor_())
+    return tuple(zoomed)
+
+
+def _picture_paths(folder: Path) -> list[Path]:
+    """The first five pictures of a folder, by name."""
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not found:
+        raise UserError(f"{folder} has no pictures of ice ({', '.join(SUFFIXES)}); {FOLDER} names their folder")
+    return found[:USED]
+
+
+def _read_pictures(folder: Path) -> list[Tensor]:
+    pictures = list[Tensor]()
+    for path in _picture_paths(folder):
+        try:
+            pixels = np.asarray(Image.open(path).convert("RGB"))
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(f"{path} cannot be read as a picture: {error}") from error
+        pictures.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1).float())
+    return pictures
+
+
+@lru_cache(maxsize=1)
+def _synthetic_pictures() -> tuple[Tensor, ...]:
+    """Ridges of rough plasma clouds, coloured like the benchmark's pictures."""
+    draws = Draws(0, ("ice",), range(USED), torch.device("cpu"))
+    ridges = 1 - (plasma(draws, 512, 512, ROUGHNESS) * 2 - 1).abs()
+    ridges = (ridges - ridges.mean((1, 2), keepdim=True)) / ridges.std((1, 2), keepdim=True)
+    tints = torch.tensor(_TINTS).view(USED, 2, 3, 1, 1)
+    return tuple((tints[:, 0] + tints[:, 1] * ridges[:, None]).clamp(0, 255).unbind(0))
+
+
+def plasma(draws: Draws, h: int, w: int, decay: float) -> Tensor:
+    """A cloud per image in [0, 1], N×H×W.
+
+    Diamond-square on a torus whose side is the next power of two: a new point is a quarter of the sum of its four
+    neighbours plus U(-a, a); a falls by decay² with every halving of the grid.
+    """
+    size = 1 << (max(h, w, 2) - 1).bit_length()
+    noise = draws.uniform(-1, 1, size, size)
+    cloud = torch.zeros_like(noise)
+    step, amplitude = size, 1.0
+    while step >= 2:
+        half = step // 2
+        noise_here = noise * amplitude  # each point is set once, so each takes its own number
+        corners = cloud[:, ::step, ::step]
+        centres = _quarter(corners, (0, 0), (-1, 0), (0, -1), (-1, -1)) + noise_here[:, half::step, half::step]
+        cloud[:, half::step, half::step] = centres
+        across = _quarter(corners, (0, 0), (0, -1)) + _quarter(centres, (0, 0), (1, 0))
+        cloud[:, ::step, half::step] = across + noise_here[:, ::step, half::step]
+        down = _quarter(corners, (0, 0), (-1, 0)) + _quarter(centres, (0, 0), (0, 1))
+        cloud[:, half::step, ::step] = down + noise_here[:, half::step, ::step]
+        step, amplitude = half, amplitude / decay**2
+    low, high = cloud.amin((1, 2), keepdim=True), cloud.amax((1, 2), keepdim=True)
+    return ((cloud - low) / (high - low))[:, :h, :w]
+
+
+def _quarter(grid: Tensor, *shifts: tuple[int, int]) -> Tensor:
+    """A quarter of the sum of the shifted grids."""
+    total = torch.zeros_like(grid)
+    for shift in shifts:
+        total += grid.roll(shift, (1, 2))
+    return total / 4

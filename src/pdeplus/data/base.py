@@ -1,15 +1,14 @@
 """What a data set provides, how it is split, and how batches are cut."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from .._lib.long_work import in_order
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
@@ -59,16 +58,7 @@ class Images:
             batch = self.take(part)
             return Images(batch.images, batch.labels)
 
-        reader, coming = ThreadPoolExecutor(1, thread_name_prefix="read ahead"), deque[Future[Images]]()
-        try:
-            for part in parts:
-                coming.append(reader.submit(read, part))
-                if len(coming) > READ_AHEAD:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
-        finally:
-            reader.shutdown(cancel_futures=True)
+        yield from in_order(read, parts, 1, READ_AHEAD)
 
 
 class Source(ABC):

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from .._lib.registry import build
 from .._lib.seeds import generator_for
-from ..corruptions._frost import SYNTHETIC, frost_digest
 from ..corruptions.base import SEVERITIES, apply_planes, fitting_constants
 from ..corruptions.suite import CORRUPTIONS, SUITE, find
+from ..corruptions.weather import SYNTHETIC, frost_digest
 from ..data._reading import read_corrupted, read_manifest
 from ..data.base import Images, Source, index_batches
 from ..data.image_folder import ImageFolder
