@@ -16,10 +16,7 @@ Interpolation = Literal["bilinear", "nearest"]
 def pick(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Pixel (i, j) of image b reads pixel (rows[b, i], columns[b, j]); black where there is none.
 
-    Args:
-        x: B×C×H×W, of any type.
-        rows: B×H whole numbers.
-        columns: B×W whole numbers.
+    Images are B×C×H×W of any type, rows B×H and columns B×W whole numbers.
     """
     b, c, h, w = x.shape
     row, column = rows.clamp(0, h - 1), columns.clamp(0, w - 1)
@@ -36,12 +33,9 @@ def shift(x: Tensor, right: Tensor, down: Tensor) -> Tensor:
 
 
 def affine(x: Tensor, matrix: Tensor, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Output pixel (u, v) reads the input at (a u + b v + c, d u + e v + f).
+    """Output pixel (u, v) reads the input at (a u + b v + c, d u + e v + f), with these rows in `matrix` (B×2×3).
 
-    Args:
-        x: float B×C×H×W, which spans -1..1 from edge to edge in either direction.
-        matrix: B×2×3, the rows (a, b, c) and (d, e, f).
-        interpolation: between pixels.
+    Images are float B×C×H×W and span -1..1 from edge to edge in either direction.
     """
     columns, rows = (_centres(n, x) for n in (x.shape[3], x.shape[2]))
     a, b, c = torch.split(matrix, 1, dim=2)

@@ -1,6 +1,6 @@
 """The operations that augmentations choose from, how strengths become their values, and mixtures of their chains."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -81,17 +81,8 @@ def sharpness(x: Tensor, value: Tensor) -> Tensor:
     return _blend(smooth, exact, value)
 
 
-TONE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "autocontrast": autocontrast,
-    "equalize": equalize,
-    "posterize": posterize,
-    "solarize": solarize,
-    "invert": invert,
-    "brightness": brightness,
-    "contrast": contrast,
-    "color": color,
-    "sharpness": sharpness,
-}
+_TONE = (autocontrast, equalize, posterize, solarize, invert, brightness, contrast, color, sharpness)
+TONE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {operation.__name__: operation for operation in _TONE}
 
 
 def to_bytes(x: Tensor) -> Tensor:
@@ -146,62 +137,38 @@ def to_levels(x: Tensor) -> Tensor:
     return to_bytes((x.float() * 255).add_(0.5))
 
 
-def from_levels(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Grey levels to floats in [0, 1]."""
-    return x.to(dtype).div_(255)
-
-
 def apply_one(x: Tensor, name: str, value: Tensor) -> Tensor:
     """One operation for all images (floats in [0, 1]), each with its own value; whole grey levels come back."""
     which = torch.full_like(value, NAMES.index(name), dtype=torch.long)
-    return from_levels(apply_each(to_levels(x), which, value), x.dtype)
+    return apply_each(to_levels(x), which, value).to(x.dtype).div_(255)
 
 
 @torch.no_grad()
 def apply_each(x: Tensor, which: Tensor, value: Tensor, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Apply to each image the operation of its own; images with the same one go together.
+    """Apply to each image (B×C×H×W of unsigned bytes, as is the result) the operation of its own.
 
-    Args:
-        x: B×C×H×W of unsigned bytes; so is the result.
-        which: place of each image's operation in `NAMES` (B).
-        value: the operation's value for each image (B).
-        interpolation: of the geometric operations.
+    `which` says its place in `NAMES` (B), `value` its value (B); images with the same operation go together.
     """
     still = (which < len(SHIFTS) + len(MAPS)) & (value == 0)
     which = torch.where(still, NAMES.index("identity"), which)
     order, counts = grouping(which, len(NAMES))
     rows = dict(zip(NAMES, torch.split(order, counts), strict=True))
     values = dict(zip(NAMES, torch.split(value.index_select(0, order), counts), strict=True))
-    done = torch.cat(list(_applied(x, rows, values, interpolation)))
-    return done.index_select(0, order.argsort())
-
-
-def _applied(
-    x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor], interpolation: Interpolation
-) -> Iterator[Tensor]:
-    """The images of each operation, in the order of `NAMES`."""
-    shifted = torch.cat([rows[name] for name in SHIFTS])
+    shifted, mapped = (torch.cat([rows[name] for name in names]) for names in (SHIFTS, MAPS))
+    done = list[Tensor]()  # the images of each operation, in the order of `NAMES`
     if len(shifted):
-        yield shift(x.index_select(0, shifted), *_side_by_side(*(values[name] for name in SHIFTS)))
-    yield from _mapped(x, rows, values, interpolation)
-    for name, operation in TONE.items():
-        if len(rows[name]):
-            yield operation(x.index_select(0, rows[name]), values[name])
-    yield x.index_select(0, rows["identity"])
-
-
-def _mapped(
-    x: Tensor, rows: Mapping[str, Tensor], values: Mapping[str, Tensor], interpolation: Interpolation
-) -> Iterator[Tensor]:
-    h, w = x.shape[-2:]
+        done.append(shift(x.index_select(0, shifted), *_side_by_side(*(values[name] for name in SHIFTS))))
     across, down, angle = (values[name] for name in MAPS)
+    h, w = x.shape[-2:]
     matrix = torch.cat([shear(*_side_by_side(across, down), h, w), rotation(angle, h, w)])
-    mine = torch.cat([rows[name] for name in MAPS])
     block = max(1, BLOCK // max(1, x[:1].numel()))
-    for part, m in zip(torch.split(mine, block), torch.split(matrix, block), strict=True):
+    for part, m in zip(torch.split(mapped, block), torch.split(matrix, block), strict=True):
         if len(part):
             # Pillow cuts fractions off; the small number keeps whole levels from falling by rounding error.
-            yield to_bytes(affine(x.index_select(0, part).float(), m, interpolation).add_(0.01))
+            done.append(to_bytes(affine(x.index_select(0, part).float(), m, interpolation).add_(0.01)))
+    done += [f(x.index_select(0, rows[name]), values[name]) for name, f in TONE.items() if len(rows[name])]
+    done.append(x.index_select(0, rows["identity"]))
+    return torch.cat(done).index_select(0, order.argsort())
 
 
 def _side_by_side(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,7 +192,7 @@ def mix_chains(
         width: number of chains.
         depth: operations in a chain; 0 draws 1, 2 or 3 for each chain.
         operate: applies to each of the given images an operation of its own, the chain's i-th.
-        generator: source of all randomness.
+        generator: of all randomness.
     """
     n = len(x)
     drawn = integers(width * n, 1, DEEPEST + 1, x, generator)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import check_choice
 from ._geometry import Interpolation
-from ._operations import NAMES, Strength, apply_each, from_levels, to_levels, values_of
+from ._operations import NAMES, Strength, apply_each, to_levels, values_of
 from .base import Augmentor, corruptions_like, integers, signs, uniform
 
 Policy = Literal["cifar10", "imagenet"]
@@ -133,4 +133,4 @@ class AutoAugment(Augmentor):
             which = torch.where(happens, number, NAMES.index("identity")).long()
             value = values_of(strengths(*x.shape[-2:]), which, strength, signs(n, x, generator))
             levels = apply_each(levels, which, value, self.interpolation)
-        return from_levels(levels, x.dtype)
+        return levels.to(x.dtype).div_(255)

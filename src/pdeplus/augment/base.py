@@ -12,11 +12,13 @@ class Augmentor(ABC):
     """An augmentation, configured once, then called on whole batches."""
 
     family: ClassVar[str] = "augment"
+    applies: ClassVar[tuple[str, ...]]
+    """Its operations, named as in `OVERLAPS`; one whose options decide which they are says `overlaps` itself."""
 
     @property
-    @abstractmethod
     def overlaps(self) -> tuple[str, ...]:
         """Test corruptions that this augmentation also does to training images: the same in kind, at any strength."""
+        return corruptions_like(*self.applies)
 
     @abstractmethod
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:

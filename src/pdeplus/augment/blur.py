@@ -1,14 +1,14 @@
 """Gaussian blur alone, of random width."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import blurred
-from .base import Augmentor, corruptions_like, uniform
+from .base import Augmentor, uniform
 
 
 @final
@@ -16,6 +16,7 @@ from .base import Augmentor, corruptions_like, uniform
 class Blur(Augmentor):
     """Convolve each image with a Gaussian of standard deviation U(least, most) pixels; the edge repeats."""
 
+    applies: ClassVar[tuple[str, ...]] = ("blur",)
     least: float = 0.1
     """Smallest standard deviation, in pixels."""
     most: float = 2.0
@@ -24,10 +25,6 @@ class Blur(Augmentor):
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
             raise UserError(f"least={self.least} must lie between 0 and most={self.most}")
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("blur")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return blurred(x, uniform(len(x), self.least, self.most, x, generator)).clamp_(0, 1)

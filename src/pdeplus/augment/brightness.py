@@ -1,14 +1,14 @@
 """Brightness alone, by a random factor."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ._operations import apply_one
-from .base import Augmentor, corruptions_like, uniform
+from .base import Augmentor, uniform
 
 
 @final
@@ -16,16 +16,13 @@ from .base import Augmentor, corruptions_like, uniform
 class Brightness(Augmentor):
     """Multiply each image's grey levels by a factor from U(1 - strength, 1 + strength), cut to the range."""
 
+    applies: ClassVar[tuple[str, ...]] = ("brightness",)
     strength: float = 0.9
     """Greatest change of the factor."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 1:
             raise UserError(f"strength={self.strength} must lie between 0 and 1")
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("brightness")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return apply_one(x, "brightness", uniform(len(x), 1 - self.strength, 1 + self.strength, x, generator))

@@ -1,14 +1,14 @@
 """The usual light transform of small images: a shifted crop and, where labels allow, a mirror image."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import pick
-from .base import Augmentor, corruptions_like, integers, uniform
+from .base import Augmentor, integers, uniform
 
 
 @final
@@ -16,6 +16,7 @@ from .base import Augmentor, corruptions_like, integers, uniform
 class CropFlip(Augmentor):
     """Shift each image by up to `padding` pixels (black comes in) and mirror half of them if `flip`."""
 
+    applies: ClassVar[tuple[str, ...]] = ("translate_x", "translate_y")
     padding: int = 4
     """Greatest shift, in pixels."""
     flip: bool = True
@@ -24,10 +25,6 @@ class CropFlip(Augmentor):
     def __post_init__(self) -> None:
         if self.padding < 0:
             raise UserError(f"padding={self.padding} must be at least 0")
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("translate_x", "translate_y")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from .._lib.files import encode_weights, read_weights, write_file
 from .._lib.seeds import generator_for
 from ..errors import UserError
-from .base import Augmentor, corruptions_like, integers, normal, signs, uniform
+from .base import Augmentor, integers, normal, signs, uniform
 
 Weights = Mapping[str, Tensor]
 
@@ -30,6 +30,7 @@ class DeepAugment(Augmentor):
     The file of weights is read once and never changed.
     """
 
+    applies: ClassVar[tuple[str, ...]] = ("distorted_network",)
     weights: str = ""
     """File with the weights of a trained image-to-image network; `DeepAugment.trained_on` makes one."""
     group: int = 8
@@ -44,10 +45,6 @@ class DeepAugment(Augmentor):
         """Train the network on images (N×C×H×W: floats in [0, 1] or bytes), save it at `path` and use it."""
         save(train(images, steps=steps, seed=seed), Path(path))
         return cls(weights=str(path))
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("distorted_network")
 
     @torch.no_grad()
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:

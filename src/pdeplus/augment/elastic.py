@@ -1,14 +1,14 @@
 """Elastic deformation alone (Simard et al., 2003): a smooth random field moves the pixels."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ._geometry import displace, smoothed_noise
-from .base import Augmentor, corruptions_like, normal
+from .base import Augmentor, normal
 
 
 @final
@@ -19,6 +19,7 @@ class Elastic(Augmentor):
     The displacement has the given standard deviation everywhere, in either direction.
     """
 
+    applies: ClassVar[tuple[str, ...]] = ("elastic",)
     displacement: float = 0.03
     """Standard deviation of the displacement, as a share of the image's shorter side."""
     smoothness: float = 0.12
@@ -29,10 +30,6 @@ class Elastic(Augmentor):
             raise UserError(
                 f"displacement={self.displacement} must be at least 0 and smoothness={self.smoothness} in (0, 1]"
             )
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("elastic")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n, _, h, w = x.shape

@@ -1,13 +1,13 @@
 """Additive Gaussian noise (Kireev et al., 2022): on all images, or on half of each batch."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from .base import Augmentor, corruptions_like, normal, uniform
+from .base import Augmentor, normal, uniform
 
 
 @final
@@ -18,6 +18,7 @@ class GaussianNoise(Augmentor):
     The published recipes are std 0.05 on all images, and std 0.1 on half of them.
     """
 
+    applies: ClassVar[tuple[str, ...]] = ("gaussian_noise",)
     std: float = 0.1
     """Standard deviation of the noise; images span [0, 1]."""
     fraction: float = 0.5
@@ -26,10 +27,6 @@ class GaussianNoise(Augmentor):
     def __post_init__(self) -> None:
         if self.std < 0 or not 0 <= self.fraction <= 1:
             raise UserError(f"std={self.std} must be at least 0 and fraction={self.fraction} between 0 and 1")
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("gaussian_noise")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         n = len(x)

@@ -1,12 +1,12 @@
 """No augmentation: every image is its own twin."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from .base import Augmentor, corruptions_like
+from .base import Augmentor
 
 
 @final
@@ -14,9 +14,7 @@ from .base import Augmentor, corruptions_like
 class Identity(Augmentor):
     """The images as they are."""
 
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("identity")
+    applies: ClassVar[tuple[str, ...]] = ("identity",)
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return x

@@ -1,12 +1,12 @@
 """The negative alone."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from .base import Augmentor, corruptions_like
+from .base import Augmentor
 
 
 @final
@@ -14,9 +14,7 @@ from .base import Augmentor, corruptions_like
 class Invert(Augmentor):
     """The negative of every image; nothing is drawn."""
 
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("invert")
+    applies: ClassVar[tuple[str, ...]] = ("invert",)
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return 1 - x

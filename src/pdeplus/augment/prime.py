@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ._geometry import displace
 from ._operations import check_chains, grouping, mix_chains
-from .base import Augmentor, arcsine, corruptions_like, integers, normal, uniform
+from .base import Augmentor, arcsine, integers, normal, uniform
 
 LEAST_CUT = 2
 NODES = 4 * 255 + 1
@@ -93,6 +93,7 @@ class Prime(Augmentor):
     The defaults are the published settings for CIFAR-10.
     """
 
+    applies: ClassVar[tuple[str, ...]] = ("deform", "recolor", "refilter")
     width: int = 3
     """Number of chains."""
     depth: int = 0
@@ -116,10 +117,6 @@ class Prime(Augmentor):
             )
         if self.filter_size % 2 == 0 or self.filter_size < 1:
             raise UserError(f"filter_size={self.filter_size} must be an odd number")
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like("deform", "recolor", "refilter")
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         def one_primitive(images: Tensor, level: int) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_choice
 from ._geometry import Interpolation
-from ._operations import NAMES, Strength, apply_each, from_levels, to_levels, values_of
+from ._operations import NAMES, Strength, apply_each, to_levels, values_of
 from .auto_augment import strengths
 from .base import Augmentor, corruptions_like, integers, signs
 
@@ -50,7 +50,7 @@ class RandAugment(Augmentor):
             which = numbers[integers(n, 0, len(numbers), x, generator)]
             value = values_of(ranges, which, strength, signs(n, x, generator))
             levels = apply_each(levels, which, value, self.interpolation)
-        return from_levels(levels, x.dtype)
+        return levels.to(x.dtype).div_(255)
 
 
 def _ranges(h: int, w: int) -> dict[str, Strength]:
