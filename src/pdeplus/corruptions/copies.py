@@ -167,31 +167,31 @@ def mirrored_files(folder: Path, out: Path) -> dict[Path, Path]:
 def _corrupt_picture(
     read: Callable[[], Picture], changed: float, place: int, file: Path, out: Path, plan: CorruptionPlan
 ) -> int:
-    """Write those of a picture's corruptions that are missing, empty or older than it; return how many there are."""
+    """Write those of a picture's corruptions that are missing, empty or older than it; return how many there are.
+
+    A PNG file is written whole or not at all.
+    """
 
     def up_to_date(target: Path) -> bool:
         return target.exists() and target.stat().st_size > 0 and target.stat().st_mtime >= changed
 
     targets = {cell: out / cell[0] / str(cell[1]) / file for cell in plan.cells}
     missing = [cell for cell, target in targets.items() if not up_to_date(target)]
-    if missing:
-        clean = read()
-        for name, severity in missing:
-            spoilt = corrupt(clean, name, severity, plan.constants, plan.seed, indices=[place])
-            _save_picture(spoilt[0], targets[name, severity])
+    if not missing:
+        return len(targets)
+    clean = read()
+    for name, severity in missing:
+        spoilt = corrupt(clean, name, severity, plan.constants, plan.seed, indices=[place])
+        target = targets[name, severity]
+        temporary = target.with_name(f".{derive(0, os.fsencode(target.name).hex()):x}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(spoilt[0]).save(temporary, "PNG")
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UserError(f"{target} cannot be written: {error.strerror}; call again to go on") from error
     return len(targets)
-
-
-def _save_picture(picture: Picture, target: Path) -> None:
-    """Write a PNG file whole or not at all."""
-    temporary = target.with_name(f".{derive(0, os.fsencode(target.name).hex()):x}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(temporary, "PNG")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"{target} cannot be written: {error.strerror}; call again to go on") from error
 
 
 @contextmanager

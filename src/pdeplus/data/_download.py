@@ -135,10 +135,8 @@ def describe_data(root: str = "") -> str:
     """A line for each data set: name, size of the download, where it is."""
     lines = list[str]()
     for name in registry.names("data"):
-        origin = origin_of(name)
-        if origin is None:
-            place = "your own" if name == "image_folder" else "needs no download"
-        else:
+        origin, place = origin_of(name), "your own" if name == "image_folder" else "needs no download"
+        if origin is not None:
             way = f"pdeplus data get {name}" if origin.downloads else origin.by_hand
             place = find_folder(origin, root) or f"not here; {way}"
         lines.append(f"{name:<16}{origin.size if origin else '':>12}  {place}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 from ..errors import UserError
 from ._download import Origin, require_folder
@@ -10,7 +10,7 @@ from ._reading import class_folders, labelled_pictures
 from .base import Images, Source, check_fraction, check_least, hold_out
 
 Domain = Literal["photo", "art_painting", "cartoon", "sketch"]
-DOMAINS: tuple[Domain, ...] = ("photo", "art_painting", "cartoon", "sketch")
+DOMAINS: tuple[Domain, ...] = get_args(Domain)
 ORIGIN = Origin(
     name="pacs",
     folder="PACS",

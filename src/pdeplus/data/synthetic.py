@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from ..augment.crop_flip import CropFlip
 from .base import Images, Source, check_least
 
 Style = Literal["photo", "art", "cartoon", "sketch"]
-STYLES: tuple[Style, ...] = ("photo", "art", "cartoon", "sketch")
-SHAPES = ("circle", "square", "triangle", "cross", "star", "ring", "crescent")
+STYLES: tuple[Style, ...] = get_args(Style)
 
 
 @final
@@ -36,12 +35,12 @@ class Synthetic(Source):
 
     def __post_init__(self) -> None:
         check_least("size", self.size, 1)
-        check_least("train_images", self.train_images, 2 * len(SHAPES))
+        check_least("train_images", self.train_images, 2 * len(_SHAPES))
         check_least("test_images", self.test_images, 1)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return SHAPES
+        return tuple(_SHAPES)
 
     @property
     def transform(self) -> CropFlip:
@@ -58,8 +57,8 @@ class Synthetic(Source):
 def draw(style: Style, n: int, size: int, generator: torch.Generator) -> Images:
     """`n` images in one style, classes in turn: uint8 n×3×size×size."""
     labels = torch.arange(n) % len(_SHAPES)
-    distance = _signed_distance(labels, size, generator)
-    images = _RENDER[style](distance, generator)
+    render = {"photo": _photo, "art": _art, "cartoon": _cartoon, "sketch": _sketch}[style]
+    images = render(_signed_distance(labels, size, generator), generator)
     return Images(images.clamp(0, 1).mul(255).round().to(torch.uint8), labels)
 
 
@@ -73,7 +72,7 @@ def _signed_distance(labels: Tensor, size: int, generator: torch.Generator) -> T
     x, y = x - 0.4 * (u[:, 2] - 0.5), y - 0.4 * (u[:, 3] - 0.5)
     x, y = x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()
     out = torch.empty(n, size, size)
-    for i, shape in enumerate(_SHAPES):
+    for i, shape in enumerate(_SHAPES.values()):
         mine = labels == i
         out[mine] = shape(x[mine] / radius[mine], y[mine] / radius[mine]) * radius[mine]
     return out[:, None]
@@ -95,15 +94,16 @@ def _cross(x: Tensor, y: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(long, short), torch.maximum(x.abs() - 0.28, y.abs() - 0.9))
 
 
-_SHAPES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
-    lambda x, y: torch.hypot(x, y) - 0.85,
-    lambda x, y: torch.maximum(x.abs(), y.abs()) - 0.75,
-    lambda x, y: _polygon(x, y, 3, math.cos(math.pi / 3)),
-    _cross,
-    lambda x, y: _polygon(x, y, 5, 0.4),
-    lambda x, y: (torch.hypot(x, y) - 0.7).abs() - 0.2,
-    lambda x, y: torch.maximum(torch.hypot(x, y) - 0.9, 0.75 - torch.hypot(x - 0.45, y)),
-)
+_SHAPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "circle": lambda x, y: torch.hypot(x, y) - 0.85,
+    "square": lambda x, y: torch.maximum(x.abs(), y.abs()) - 0.75,
+    "triangle": lambda x, y: _polygon(x, y, 3, math.cos(math.pi / 3)),
+    "cross": _cross,
+    "star": lambda x, y: _polygon(x, y, 5, 0.4),
+    "ring": lambda x, y: (torch.hypot(x, y) - 0.7).abs() - 0.2,
+    "crescent": lambda x, y: torch.maximum(torch.hypot(x, y) - 0.9, 0.75 - torch.hypot(x - 0.45, y)),
+}
+"""Each class and its signed distance, for a radius of 1."""
 
 
 def _photo(distance: Tensor, generator: torch.Generator) -> Tensor:
@@ -148,11 +148,3 @@ def _clouds(n: int, channels: int, size: int, cells: int, generator: torch.Gener
     """Smooth noise in [0, 1] with about `cells` cells a side."""
     coarse = torch.rand(n, channels, cells, cells, generator=generator)
     return F.interpolate(coarse, (size, size), mode="bilinear", align_corners=False)
-
-
-_RENDER: dict[Style, Callable[[Tensor, torch.Generator], Tensor]] = {
-    "photo": _photo,
-    "art": _art,
-    "cartoon": _cartoon,
-    "sketch": _sketch,
-}
