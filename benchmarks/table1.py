@@ -17,8 +17,7 @@ from pdeplus.evaluation.cost import prediction_flops, training_flops
 from pdeplus.studies.estimates import TEST_SETS
 from pdeplus.studies.reproduction import prepare
 from pdeplus.training.config import Config
-from pdeplus.training.run_folder import Expects, build_method, build_network
-from pdeplus.training.selection import MOST
+from pdeplus.training.run_folder import MOST, Expects, build_method, build_network
 
 from .results import Effort, Result
 

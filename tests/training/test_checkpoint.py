@@ -10,7 +10,7 @@ import torch
 
 from pdeplus._lib.files import read_weights
 from pdeplus.errors import UserError
-from pdeplus.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pdeplus.training.run_folder import Checkpoint, load_checkpoint, save_checkpoint
 
 
 def make(value: float) -> Checkpoint:
@@ -94,7 +94,7 @@ import resource, sys
 from pathlib import Path
 import torch
 from pdeplus._lib.files import write_file
-from pdeplus.training.checkpoint import Checkpoint, save_checkpoint
+from pdeplus.training.run_folder import Checkpoint, save_checkpoint
 from pdeplus.errors import UserError
 
 folder = Path(sys.argv[1])

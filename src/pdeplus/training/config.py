@@ -98,6 +98,7 @@ class Config:
     train: Train = Train()
 
 
+PRESETS = resources.files("pdeplus.training") / "presets"
 FAMILY_OF = {"data": "data", "model": "models", "method": "methods"}
 RULES: Mapping[str, Mapping[str, Any]] = {"model": {"hidden": ("classes", "channels"), "common": INPUT_OPTIONS}}
 """Of a network the data set gives two arguments, and all have some options besides their own; see `check_options`."""
@@ -111,13 +112,13 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
         insert(together, override)
-    return from_tables(_merge(_with_names(_read(preset)), together))
+    defaults = {key: {"name": cast(Part, getattr(Config(), key)).name} for key in FAMILY_OF}
+    return from_tables(_merge(_merge(defaults, _read(preset)), together))
 
 
 def presets() -> dict[str, str]:
     """The packaged presets and what each is for (the first comment of its file)."""
-    folder = resources.files("pdeplus.training") / "presets"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    files = sorted((f for f in PRESETS.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
     return {f.name.removesuffix(".toml"): f.read_text("utf-8").partition("\n")[0].lstrip("# ") for f in files}
 
 
@@ -187,37 +188,25 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise UserError(f"preset {preset}: there is no such file")
-        text, name = path.read_text("utf-8"), path.stem
+        file = path
+    elif str(preset) in presets():
+        file = PRESETS / f"{preset}.toml"
+    elif (resources.files("pdeplus.studies") / "experiments" / f"{preset}.toml").is_file():
+        raise UserError(f"{preset} is an experiment, of several runs: pdeplus reproduce {preset}")
     else:
-        if str(preset) not in presets():
-            if (resources.files("pdeplus.studies") / "experiments" / f"{preset}.toml").is_file():
-                raise UserError(f"{preset} is an experiment, of several runs: pdeplus reproduce {preset}")
-            raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
-        text, name = (
-            (resources.files("pdeplus.training") / "presets" / f"{preset}.toml").read_text("utf-8"),
-            str(preset),
-        )
+        raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
     try:
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(file.read_text("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"preset {preset}: {error}") from error
     base = tables.pop("extends", None)
-    tables.setdefault("name", name)
+    tables.setdefault("name", file.name.removesuffix(".toml"))
     if base is None:
         return tables
     beside = path.parent / str(base)  # a file's `extends` is relative to the file
     if extended:
         raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
     return _merge(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
-
-
-def _with_names(tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables with the default's name in each part that has none."""
-    for key in FAMILY_OF:
-        table = tables.setdefault(key, {})
-        if isinstance(table, dict):
-            cast(dict[str, Any], table).setdefault("name", cast(Part, getattr(Config(), key)).name)
-    return tables
 
 
 def insert(tables: dict[str, Any], override: str) -> None:

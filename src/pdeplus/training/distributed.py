@@ -21,7 +21,6 @@ from torch.optim import Optimizer
 from ..errors import RunFailed, Stopped, UserError
 
 T = TypeVar("T")
-LOST = "another process of this job ended"
 LET_MAIN_SPEAK = 1.0
 """Seconds: a launcher ends all processes as soon as one has ended, the main one perhaps before it has said why."""
 
@@ -71,12 +70,14 @@ class Processes:
         raised = self.sum(torch.tensor(flags, dtype=torch.float32, device=self.device))
         return tuple(bool(count) for count in raised)
 
+    @torch.no_grad()
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Put the mean over all processes into each tensor, in place."""
         if self.world == 1 or not tensors:
             return
         mean = self.sum(torch.cat([t.detach().flatten() for t in tensors])).div_(self.world)
-        _put(mean, tensors)
+        for tensor, values in zip(tensors, torch.split(mean, [t.numel() for t in tensors]), strict=True):
+            tensor.copy_(values.view(tensor.shape))
 
     def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Put the mean over all processes into each `.grad`, by one exchange.
@@ -167,21 +168,13 @@ def _exit_after_main(code: int) -> NoReturn:
     raise SystemExit(code)
 
 
-@torch.no_grad()
-def _put(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    start = 0
-    for tensor in tensors:
-        tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
-        start += tensor.numel()
-
-
 @contextmanager
 def _losing() -> Generator[None]:
     """Within it an exchange that fails, as it does when its partner is gone, raises `ProcessLost`."""
     try:
         yield
     except RuntimeError as error:
-        raise ProcessLost(LOST) from error
+        raise ProcessLost("another process of this job ended") from error
 
 
 def join() -> Processes:
@@ -198,9 +191,7 @@ def join() -> Processes:
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
     device = _device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
-        import_module(
-            "torch.distributed.nn"
-        )  # before there is a group: else its functions' defaults hold it to the end
+        import_module("torch.distributed.nn")  # before there is a group: else its defaults hold it to the end
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         atexit.register(_end_gloo)
     return Processes(rank=dist.get_rank(), world=dist.get_world_size(), device=device)
@@ -255,7 +246,6 @@ class Engine:
 def synchronised(model: nn.Module, processes: Processes) -> nn.Module:
     """The model with BatchNorm over the batches of all processes together, which torch has for GPUs."""
     if processes.device.type != "cuda":
-        raise UserError(
-            "train.sync_batch_norm=true needs GPUs: torch synchronises BatchNorm there alone; set it to false"
-        )
+        way_out = "torch synchronises BatchNorm there alone; set it to false"
+        raise UserError(f"train.sync_batch_norm=true needs GPUs: {way_out}")
     return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[reportUnknownVariableType]

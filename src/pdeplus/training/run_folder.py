@@ -1,13 +1,18 @@
-"""A run folder: config, environment, metrics, checkpoints, weights; and training into one.
+"""A run folder (config, environment, metrics, checkpoints, weights), training into one, and model selection.
 
-Of several processes the main one alone writes.
+Of several processes the main one alone writes. A checkpoint is a folder with weights.safetensors, state.pt (tensors and
+plain values; read with weights_only) and manifest.json (their SHA-256). Until the final rename it has a temporary name,
+so that a folder with a final name is whole, even after a power cut; a damaged one is recognised by its hashes.
 """
 
-import contextlib
+import hashlib
+import io
 import json
+import shutil
 import textwrap
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,29 +20,33 @@ from typing import Any, Literal, cast, final
 
 import tomli_w
 import torch
-from torch import Tensor, nn
+from safetensors.torch import load as parse_safetensors
+from torch import nn
 
 from .. import __version__
-from .._lib import registry
 from .._lib.environment import stamp, written_by
-from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
+from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, sync_folder, write_file, write_synced
 from .._lib.long_work import held_back
+from .._lib.registry import build
 from .._lib.seeds import derive
 from ..core.batch_norm import check_batch_size, split_batch_norm
+from ..corruptions.base import SEVERITIES, apply_planes
+from ..corruptions.extra import EXTRA
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models.base import build_model, check_image_size
-from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .config import Config, config_hash, load_config, to_tables
 from .distributed import ProcessLost, join
-from .loop import fit
-from .selection import shifted
-from .session import Metrics, Progress, Session, Watch, open_session
+from .loop import Checkpoint, Metrics, Progress, Session, Watch, fit, open_session
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
+KEEP = 2
+"""Checkpoints: the newest, and the one before it in case the newest is damaged."""
+MOST = 2000
+"""Validation images under corruption: one validation pass more an epoch is all that selection may cost."""
 
 
 @final
@@ -90,8 +99,15 @@ class Run:
     def metrics(self) -> list[Metrics]:
         """One record per finished epoch; a damaged one is refused by its line."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        return [_read_record(path, number, line) for number, line in enumerate(lines, 1)]
+        found = list[Metrics]()
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    found.append(cast(Metrics, record))
+            if len(found) < number:
+                raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
+        return found
 
     @property
     def finished(self) -> bool:
@@ -149,7 +165,7 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
     processes.on_main(lambda: check_unused(folder))
     prepared = processes.together(lambda: _prepare(config))
     text = tomli_w.dumps(to_tables(config))
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
         return _run(*prepared, folder, None, watch)
 
@@ -163,7 +179,7 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
     run = processes.on_main(lambda: Run.load(path))
     if processes.on_main(lambda: run.finished):
         return run
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(locked(run.path)))
         if processes.on_main(lambda: run.finished):
             return run  # by another process, a moment ago
@@ -203,37 +219,31 @@ def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoin
     """Train into a folder that holds the config, from a checkpoint or from the start."""
     processes = session.processes
     history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
-    with processes.one_voice(), _resumable(folder):
-        processes.on_main(lambda: begin_files(folder, asdict(expects), history))
-        with held_back() as stop, tensorboard(folder) if processes.main else nullcontext(_show_nothing) as show:
-            save = partial(save_checkpoint, folder / "checkpoints")
-            on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
-            watch = watch or _watch_nothing
-            network = fit(session, resume=checkpoint, save=save, on_step=watch, on_epoch=on_epoch, stop=stop)
-            if network is not None:
-                processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+    with processes.one_voice():
+        try:
+            processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+            with held_back() as stop, tensorboard(folder) if processes.main else nullcontext() as show:
+                save = partial(save_checkpoint, folder / "checkpoints")
+                on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
+                on_step: Watch = watch or (lambda step, steps, progress, logs: None)
+                network = fit(session, resume=checkpoint, save=save, on_step=on_step, on_epoch=on_epoch, stop=stop)
+                if network is not None:
+                    processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+        except ProcessLost as error:
+            raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
         if network is None:
             raise Stopped("stopped, as another process of this job was asked to")
     return Run(folder)
 
 
-@contextlib.contextmanager
-def _resumable(folder: Path) -> Generator[None]:
-    """Within it the loss of another process is told with the way out."""
-    try:
-        yield
-    except ProcessLost as error:
-        raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
-
-
 def build_source(config: Config) -> Source:
     """The configured data set."""
-    return registry.build("data", config.data.name, config.data.options)
+    return build("data", config.data.name, config.data.options)
 
 
 def build_method(config: Config) -> Method:
     """The configured method."""
-    return registry.build("methods", config.method.name, config.method.options)
+    return build("methods", config.method.name, config.method.options)
 
 
 def expects_of(source: Source, images: Images) -> Expects:
@@ -253,19 +263,32 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
             f"train.batch_norm=split: {method.label} trains with noise in every pass, so that statistics of plain "
             "passes are never measured; take shared or recalibrate"
         )
-    with _seeded(derive(config.seed, "init")):
-        classes, channels = len(expects.classes), expects.shape[0]
-        model = build_model(config.model.name, config.model.options, classes=classes, channels=channels)
+    given = {"classes": len(expects.classes), "channels": expects.shape[0]}
+    with torch.random.fork_rng():
+        torch.manual_seed(derive(config.seed, "init"))
+        model = build_model(config.model.name, config.model.options, **given)
         network = method.prepare(model, torch.zeros(2, *expects.shape))
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
 
 
-@contextlib.contextmanager
-def _seeded(seed: int) -> Generator[None]:
-    """Torch's global random state is `seed`'s within and as before afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
+def shifted(validation: Images, seed: int) -> Images | None:
+    """Validation images, each under one of the four extra corruptions at one severity, all in equal shares.
+
+    Selection by them does not look at the test, which has none of the four. None for images that are neither grey nor
+    in colour. The same images and seed give the same pixels.
+    """
+    images = validation.take(torch.arange(min(len(validation), MOST)))
+    pixels = images.images
+    if pixels.shape[1] not in (1, 3):
+        return None
+    corrupted = pixels.clone()
+    tests = [(corruption, severity) for severity in SEVERITIES for corruption in EXTRA.values()]
+    for i, (corruption, severity) in enumerate(tests):
+        places = range(i, len(pixels), len(tests))
+        if places:
+            mine = torch.tensor(places)
+            corrupted[mine] = apply_planes(corruption, pixels[mine], places, severity, seed)
+    return Images(corrupted, images.labels)
 
 
 def score_of(record: Metrics) -> float:
@@ -312,7 +335,7 @@ def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
 
 
 def write_epoch(
-    folder: Path, keep_every: int, show: Callable[[Metrics], None], progress: Progress, network: nn.Module
+    folder: Path, keep_every: int, show: Callable[[Metrics], None] | None, progress: Progress, network: nn.Module
 ) -> None:
     """The epoch's record, and its weights where they are the best so far or to be kept."""
     write_metrics(folder, progress.history)
@@ -321,7 +344,8 @@ def write_epoch(
         write_weights(folder / "best.safetensors", network)
     if keep_every and epoch % keep_every == 0:
         write_weights(folder / "epochs" / f"{epoch:04d}.safetensors", network)
-    show(progress.history[-1])
+    if show is not None:
+        show(progress.history[-1])
 
 
 def write_weights(path: Path, network: nn.Module) -> None:
@@ -331,12 +355,12 @@ def write_weights(path: Path, network: nn.Module) -> None:
 
 
 @contextmanager
-def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
-    """Where TensorBoard is installed, what writes an epoch's record to it; else what does nothing."""
+def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
+    """What writes an epoch's record to TensorBoard, where that is installed."""
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError:
-        yield lambda record: None
+        yield None
         return
     with SummaryWriter(folder / "tensorboard") as writer:
 
@@ -345,20 +369,6 @@ def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None]]:
                 writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
 
         yield write
-
-
-def _show_nothing(record: Metrics) -> None: ...
-
-
-def _watch_nothing(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None: ...
-
-
-def _read_record(path: Path, number: int, line: bytes) -> Metrics:
-    with contextlib.suppress(ValueError):
-        record = json.loads(line)
-        if isinstance(record, dict):
-            return cast(Metrics, record)
-    raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
 
 
 def _read_expects(path: Path) -> Expects:
@@ -371,3 +381,58 @@ def _read_expects(path: Path) -> Expects:
         pass
     way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")
+
+
+def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; the ones before it stay until it is safe on disk, then all but two go."""
+    buffer = io.BytesIO()
+    torch.save(checkpoint.state, buffer)
+    files = {"weights.safetensors": encode_weights(checkpoint.weights), "state.pt": buffer.getvalue()}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    files["manifest.json"] = json.dumps(hashes, indent=1).encode()
+    final, temporary = folder / f"{step:09d}", folder / f"{step:09d}.tmp"
+    try:
+        _remove(temporary)
+        temporary.mkdir(parents=True)
+        for name, data in files.items():
+            write_synced(temporary / name, data)
+        _remove(final)
+        temporary.rename(final)
+        sync_folder(folder)
+    except OSError as error:
+        _remove(temporary)
+        way_out = f"make room, then: pdeplus train --resume {folder.parent}"
+        raise UserError(f"checkpoint {final}: {error.strerror}; the one before it is intact; {way_out}") from error
+    older = [path for path in _steps(folder) if path.name < final.name]
+    for path in folder.iterdir():  # what a killed process or a damaged later checkpoint left, and the too old
+        ours = path.name.removesuffix(".tmp").isdigit()
+        if ours and path != final and path not in older[-(KEEP - 1) :]:
+            _remove(path)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; warns of each damaged one it passes over."""
+    steps = _steps(folder)
+    for path in reversed(steps):
+        try:
+            hashes = json.loads((path / "manifest.json").read_bytes())
+            data = {name: (path / name).read_bytes() for name in ("weights.safetensors", "state.pt")}
+            for name, content in data.items():
+                if hashlib.sha256(content).hexdigest() != hashes[name]:
+                    raise ValueError(f"{name} does not match its hash")
+            state = torch.load(io.BytesIO(data["state.pt"]), weights_only=True)
+            return Checkpoint(parse_safetensors(data["weights.safetensors"]), state)
+        except Exception as error:
+            warnings.warn(f"checkpoint {path} is damaged ({error}); trying the one before it", stacklevel=2)
+    if steps:
+        warnings.warn(f"no checkpoint in {folder} is whole: starting over", stacklevel=2)
+    return None
+
+
+def _steps(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
