@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from pdeplus._lib.seeds import generator_for
-from pdeplus.evaluation.cost import prediction_flops, training_flops
+from pdeplus.evaluation.tested_models import prediction_flops, training_flops
 from pdeplus.studies.estimates import TEST_SETS
 from pdeplus.studies.reproduction import prepare
 from pdeplus.training.config import Config

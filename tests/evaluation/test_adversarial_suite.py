@@ -14,8 +14,8 @@ from pdeplus.attacks.gradient_attacks import FGSM, PGD, attacking
 from pdeplus.attacks.sanity import sanity
 from pdeplus.cli import parse
 from pdeplus.errors import UserError
-from pdeplus.evaluation import loop, tested_models
-from pdeplus.evaluation.adversarial import read_sanity, threat_of
+from pdeplus.evaluation import adversarial, loop
+from pdeplus.evaluation.adversarial import build_threat, read_sanity
 from pdeplus.evaluation.records import read_records
 from pdeplus.evaluation.summary import attack_size, compare, scores, series_of
 from pdeplus.reports.book import compose
@@ -90,24 +90,23 @@ def test_the_same_call_measures_nothing_again_and_another_attack_anew(erm, tmp_p
 
 
 def test_defaults_and_a_configured_attacks_own_size():
-    assert threat_of("adversarial", None, None, None, 0).epsilons == (1 / 255, 2 / 255, 4 / 255, 8 / 255)
-    threat = threat_of("adversarial", PGD(norm="l2", epsilon=0.7, steps=3, restarts=2), None, 5, 4)
+    assert build_threat(None, None, None, 0).epsilons == (1 / 255, 2 / 255, 4 / 255, 8 / 255)
+    threat = build_threat(PGD(norm="l2", epsilon=0.7, steps=3, restarts=2), None, 5, 4)
     assert (threat.epsilons, threat.name(0.7)) == ((0.7,), "pgd l2 0.7")
     assert "pgd l2, 3 steps, 2 restarts, seed 4, following the mean of 5 noisy passes" in threat.about
-    assert threat_of("clean", None, None, None, 0) is None
 
 
 def test_an_attack_on_a_noisy_model_averages_over_passes_and_on_the_plain_one_over_none(monkeypatch):
     plain = Linear().eval()
     noisy = pp.add_diffusion(plain, ["first"], torch.rand(2, 3, 8, 8), initial_scale=0.02)
     seen = []
-    original = tested_models.expected_logits
+    original = adversarial.expected_logits
 
     def watched(net, x, passes, **more):
         seen.append(passes)
         return original(net, x, passes, **more)
 
-    monkeypatch.setattr(tested_models, "expected_logits", watched)
+    monkeypatch.setattr(adversarial, "expected_logits", watched)
     options = {"attack": PGD(steps=2), **TWO, **FEW}
     records = pp.evaluate(noisy, "adversarial", samples=3, eot=4, **options)
     assert set(seen) == {4, 0}  # none in the transfer from the plain network
@@ -242,7 +241,7 @@ def test_scores_tables_and_page_of_attacks(erm, pde, tmp_path):
 
 
 def test_sizes_that_differ_have_names_that_differ():
-    threat = threat_of("adversarial", "pgd", (0.00392, 1 / 255, 0.0121, 8 / 255, 0.5), None, 0)
+    threat = build_threat("pgd", (0.00392, 1 / 255, 0.0121, 8 / 255, 0.5), None, 0)
     names = [threat.name(epsilon) for epsilon in threat.epsilons]
     assert names == [f"pgd linf {k}/255" for k in ("0.9996", "1", "3.0855", "8", "127.5")]
     assert [attack_size(name) for name in names] == pytest.approx([*threat.epsilons])

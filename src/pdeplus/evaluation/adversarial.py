@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, cast, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._lib.files import write_file
 from .._lib.seeds import generator_for
-from ..attacks.gradient_attacks import Attack, attacking, build_attack, resized
+from ..attacks.gradient_attacks import Attack, attacking, build_attack, expected_logits, resized
 from ..attacks.sanity import IMAGES, Check, Sanity, sanity
-from ..attacks.steps import Norm, in_parts
+from ..attacks.steps import Logits, Norm, in_parts
+from ..core.network import logits_of
 from ..errors import UserError
 from .test_sets import TestSet, TestSuite
 from .tested_models import ModelUnderTest
@@ -92,7 +93,7 @@ class Threat:
     def _check_repeatable(self, tested: ModelUnderTest, x: Tensor) -> None:
         """Refuse a model with noise of its own: no average over it would be followed, and the record would say so."""
         with torch.no_grad(), torch.random.fork_rng():
-            first, second = (tested.logits(x.to(tested.device), 0, None) for _ in range(2))
+            first, second = (_logits(tested, 0, None)(x.to(tested.device)) for _ in range(2))
         if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):
             way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
             raise UserError(f"the model says something else of the same images each time; {way_out}")
@@ -104,8 +105,8 @@ class Threat:
         stream = generator_for(self.seed, "attack", self.name(epsilon), places[0], device=tested.device)
         attack, passes, rows = resized(self.attack, epsilon), self._passes(tested), self._rows(tested)
         x, labels = x.to(tested.device), labels.to(tested.device)
-        with _frozen(tested):
-            return in_parts(attack, lambda x: tested.logits(x, passes, stream), x, labels, stream, rows).cpu()
+        with _frozen(tested.model):
+            return in_parts(attack, _logits(tested, passes, stream), x, labels, stream, rows).cpu()
 
     def _sanity(self, tested: ModelUnderTest, tests: TestSuite) -> Sanity:
         every = tests.sets[0].read()
@@ -113,29 +114,22 @@ class Threat:
         images = every.take(torch.arange(n) * len(every) // n)
         stream = generator_for(self.seed, "sanity noise", device=tested.device)
         passes = self._passes(tested)
-        with _frozen(tested):
+        with _frozen(tested.model):
             return sanity(
                 self.attack,
-                lambda x: tested.logits(x, passes, stream),
+                _logits(tested, passes, stream),
                 images.floats().to(tested.device),
                 images.labels.to(tested.device),
                 epsilons=self.epsilons,
                 predict=lambda x: tested.predict(x, generator_for(0, "sanity", device=tested.device)),
-                plain=(lambda x: tested.logits(x, 0, stream)) if passes else None,
+                plain=_logits(tested, 0, stream) if passes else None,
                 rows=self._rows(tested),
                 seed=self.seed,
             )
 
 
-def threat_of(
-    suite: str, attack: Attack | str | None, epsilons: Sequence[float] | None, eot: int | None, seed: int
-) -> Threat | None:
-    """The threat that was asked for; None where the suite is another."""
-    if suite != "adversarial":
-        for name, value in (("attack", attack), ("epsilons", epsilons), ("eot", eot)):
-            if value is not None:
-                raise UserError(f"{name}={value!r} is for suite='adversarial'; the suite is {suite!r}")
-        return None
+def build_threat(attack: Attack | str | None, epsilons: Sequence[float] | None, eot: int | None, seed: int) -> Threat:
+    """The threat that was asked for; None stands for the default."""
     chosen = attack if isinstance(attack, Attack) else build_attack("pgd" if attack is None else attack)
     own = (chosen.epsilon,) if isinstance(attack, Attack) else EPSILONS[chosen.norm]
     sizes = tuple(sorted(set(own if epsilons is None else epsilons)))
@@ -165,5 +159,18 @@ def _same(one: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return all(one.get(key) == value for key, value in wanted.items())
 
 
-def _frozen(tested: ModelUnderTest) -> AbstractContextManager[None]:
-    return nullcontext() if tested.network is None else attacking(tested.network)
+def _frozen(model: object) -> AbstractContextManager[None]:
+    return attacking(model) if isinstance(model, nn.Module) else nullcontext()
+
+
+def _logits(tested: ModelUnderTest, passes: int, generator: torch.Generator | None) -> Logits:
+    """What an attack follows uphill, over so many noisy passes, 0 for none: differentiable wherever the model is."""
+
+    def logits(x: Tensor) -> Tensor:
+        if tested.about["samples"]:
+            net, average = cast(nn.Module, tested.model), tested.about["average"]
+            return expected_logits(net, x, passes, generator=generator, average=average)
+        found = logits_of(tested.model(x)).float()
+        return found if tested.outputs == "logits" else found.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+    return logits

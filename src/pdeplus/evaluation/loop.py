@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from PIL import Image
@@ -18,17 +18,19 @@ from torch import Tensor
 from .._lib.environment import environment
 from .._lib.files import make_folder, write_file
 from .._lib.seeds import generator_for
-from ..attacks.gradient_attacks import Attack
 from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
-from ..data.base import index_batches
+from ..data.base import Source, index_batches
 from ..errors import RunFailed, UserError, check_choice
 from ..training.run_folder import Run, build_source
-from .adversarial import Threat, threat_of
 from .metrics import apply_temperature, fit_temperature, measures, score
 from .records import CLEAN, Record, Selection, append_records, identity, read_records
 from .test_sets import TestSet, TestSuite, Wanted, as_source, build_suite
 from .tested_models import ModelUnderTest, Outputs, tested_model, tested_run
+
+if TYPE_CHECKING:  # neither is loaded but for the adversarial suite
+    from ..attacks.gradient_attacks import Attack
+    from .adversarial import Threat
 
 FILE = "records.jsonl"
 SAMPLES_FILE = "samples.json"
@@ -54,7 +56,7 @@ def evaluate(
     severities: Sequence[int] = SEVERITIES,
     limit: int = 0,
     seed: int = 0,
-    attack: Attack | str | None = None,
+    attack: "Attack | str | None" = None,
     epsilons: Sequence[float] | None = None,
     eot: int | None = None,
     outputs: Outputs = "logits",
@@ -93,24 +95,22 @@ def evaluate(
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
-    threat = threat_of(suite, attack, epsilons, eot, seed)
-    run = _as_run(model)
-    source, label = _data_of(run, data)
+    threat = _threat(suite, attack, epsilons, eot, seed)
+    run, source, label = _run_and_data(model, data)
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
     folder = Path(out) if out is not None else run.path if run else None
     how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
     oracle = run is not None and selection == "oracle"
     place = folder / "oracle" if folder and oracle else folder
-    found = list[list[Record]]()
-    for tested in _models(run or model, tests, selection, outputs, how):
-        found.append(measure(tested, tests, threat, place, batch_size, watch))
+    every = _models(run or model, tests, selection, outputs, how)
+    found = [measure(tested, tests, threat, place, batch_size, watch) for tested in every]
     return _best(found, cast(Path, folder)) if oracle else found[0]
 
 
 def measure(
     tested: ModelUnderTest,
     tests: TestSuite,
-    threat: Threat | None,
+    threat: "Threat | None",
     folder: Path | None,
     batch_size: int,
     watch: Watch | None,
@@ -119,7 +119,7 @@ def measure(
     if threat is not None:
         tests = threat.against(tested, tests)
     if tested.classes is not None:
-        _check_names(tested.classes, tests)
+        _check_classes(len(tested.classes), tests, tested.classes)
     if folder is not None:
         make_folder(folder)
     known = _recorded(folder / FILE) if folder is not None else {}
@@ -129,12 +129,11 @@ def measure(
     cost = tested.cost() if missing else dict[str, Any]()
     temperature = _temperature(tested, batch_size) if missing else None
     about = f"{tests.origin}, {tested.about['selection']}, E={tested.about['samples']}"
-    total = _count(tests, missing)
-
-    def tell(n: int) -> None:
-        if watch:
-            watch(n, total)
-
+    if tests.name == "domains":
+        total = sum(len(test.read()) for test in missing)
+    else:  # all are as long as the clean one
+        total = len(tests.sets[0].read()) * len(missing)
+    tell: Callable[[int], object] = (lambda n: watch(n, total)) if watch else (lambda n: None)
     records = list[Record]()
     for test, draft in drafts:
         if test not in missing:
@@ -246,48 +245,47 @@ def _measure_one(
     return record, samples
 
 
-def _as_run(model: object) -> Run | None:
-    if isinstance(model, Run):
-        return model
-    folder = isinstance(model, str | Path) and Path(model).suffix != ".onnx"
-    return Run.load(cast(str, model)) if folder else None
+def _threat(
+    suite: str, attack: "Attack | str | None", epsilons: Sequence[float] | None, eot: int | None, seed: int
+) -> "Threat | None":
+    """What the adversarial suite threatens with; other suites refuse its options."""
+    if suite == "adversarial":
+        from .adversarial import build_threat
+
+        return build_threat(attack, epsilons, eot, seed)
+    for name, value in (("attack", attack), ("epsilons", epsilons), ("eot", eot)):
+        if value is not None:
+            raise UserError(f"{name}={value!r} is for suite='adversarial'; the suite is {suite!r}")
+    return None
 
 
-def _data_of(run: Run | None, data: object) -> tuple[Any, str]:
-    if data is not None:
-        return as_source(data)
-    if run is None:
-        raise UserError(
-            "say what to test on: data= (--data) the name of a data set, or a Source, or a pair (images, labels)"
-        )
-    return as_source(build_source(run.config))
+def _run_and_data(model: object, data: object) -> tuple[Run | None, Source, str]:
+    """The run, where the model is one or its folder, and what to test on: the data set and its name."""
+    run = model if isinstance(model, Run) else None
+    if isinstance(model, str | Path) and Path(model).suffix != ".onnx":
+        run = Run.load(model)
+    if run is None and data is None:
+        given = "the name of a data set, or a Source, or a pair (images, labels)"
+        raise UserError(f"say what to test on: data= (--data) {given}")
+    return run, *as_source(build_source(run.config) if run and data is None else data)
 
 
-def _check_names(known: tuple[str, ...], tests: TestSuite) -> None:
-    """The same classes in the same order, where both sides name theirs."""
-    _check_classes(len(known), tests)
-    if known != tests.classes and not tests.open_classes:
-        a, b = next((a, b) for a, b in zip(known, tests.classes, strict=True) if a != b)
-        raise UserError(f"the model calls a class {a!r} that {tests.data} calls {b!r}: they must have the same names")
+def _check_classes(n: int, tests: TestSuite, names: tuple[str, ...] = ()) -> None:
+    """Refuse another number of classes, or names in another order where both sides name theirs.
 
-
-def _check_classes(known: int, tests: TestSuite) -> None:
-    """The same number of classes; labels of a user's images tell only how many there are at least."""
+    Labels of a user's images tell only how many classes there are at least.
+    """
     wanted = len(tests.classes)
-    if known < wanted or (known > wanted and not tests.open_classes):
-        raise UserError(f"the model tells {known} classes apart, {tests.data} has {wanted}")
+    if n < wanted or (n > wanted and not tests.open_classes):
+        raise UserError(f"the model tells {n} classes apart, {tests.data} has {wanted}")
+    if names and names != tests.classes and not tests.open_classes:
+        a, b = next((a, b) for a, b in zip(names, tests.classes, strict=True) if a != b)
+        raise UserError(f"the model calls a class {a!r} that {tests.data} calls {b!r}: they must have the same names")
 
 
 def _recorded(path: Path) -> dict[tuple[Any, ...], Record]:
     """What a file holds, by identity; nothing where there is no file."""
     return {identity(r): r for r in read_records(path)} if path.exists() else {}
-
-
-def _count(tests: TestSuite, missing: Sequence[TestSet]) -> int:
-    """How many images there are to test; all sets of corruptions are as long as the clean one."""
-    if tests.name == "domains":
-        return sum(len(test.read()) for test in missing)
-    return len(tests.sets[0].read()) * len(missing) if missing else 0
 
 
 def _temperature(tested: ModelUnderTest, batch_size: int) -> float | None:

@@ -1,6 +1,7 @@
 """Models under test: what a run, a module, an ONNX file or a function predicts, says of itself and costs.
 
-Networks are tested as a copy that predicts faster: BatchNorm folded into convolutions, channels-last memory.
+Networks are tested as a copy that predicts faster: BatchNorm folded into convolutions, channels-last memory. Costs are
+parameters and floating-point operations (a multiply and an add are two).
 """
 
 import copy
@@ -9,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
@@ -16,28 +18,31 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from .._lib.files import read_weights
 from .._lib.seeds import generator_for
-from ..attacks.gradient_attacks import expected_logits
 from ..core.add_block import ADDBlock
 from ..core.context import diffusion
 from ..core.network import compile_network, evaluating, logits_of, memory_layout
 from ..core.prediction import Average, predict
-from ..data.base import Images, split
+from ..data.base import Batch, Images, split
 from ..errors import UserError, check_choice
-from ..methods.base import overlaps_of, with_samples
-from ..training.config import config_hash
-from ..training.run_folder import Run, build_method, build_source
-from .cost import parameters_used, prediction_flops, training_flops
+from ..methods.base import Method, overlaps_of, with_samples
+from ..training.config import Config, config_hash
+from ..training.distributed import Engine
+from ..training.loop import train_step
+from ..training.optimizers import build_optimizers
+from ..training.run_folder import Expects, Run, build_method, build_network, build_source
 from .onnx_model import OnnxModel
 
 TOLERANCE = 1e-4
 """Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
+TRIAL = 4
+"""Images in the training step that is counted."""
 Outputs = Literal["logits", "probabilities"]
 Predict = Callable[[Tensor, torch.Generator | None], Tensor]
-Attacked = Callable[[Tensor, int, torch.Generator | None], Tensor]
-"""From float images to logits over so many noisy passes, 0 for none."""
 
 
 @final
@@ -50,10 +55,9 @@ class ModelUnderTest:
     device: torch.device
     about: Mapping[str, Any]
     """Fields of its records."""
-    logits: Attacked
-    """What an attack follows uphill: differentiable wherever the model is."""
-    network: nn.Module | None = None
-    """The network that computes the logits, where it is known: an attack freezes it."""
+    model: Callable[[Tensor], Any]
+    """What computes its outputs from float images, without noise: where it is a torch module, an attack freezes it."""
+    outputs: Outputs = "logits"
     cost: Callable[[], Mapping[str, Any]]
     """Fields of its records that tell its cost, counted when they are asked for."""
     classes: tuple[str, ...] | None
@@ -116,8 +120,7 @@ def tested_run(
         predict=run_predict,
         device=device,
         about=about,
-        logits=_logits_over_passes(fast, cast(Average, about["average"])),
-        network=fast,
+        model=fast,
         cost=cost,
         classes=expects.classes,
         validation=held_out,
@@ -161,9 +164,11 @@ def tested_model(
     elif compile:
         warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
     function = cast(Callable[[Tensor], Any], model if network is None else network)
-    run, logits = _as_predict(function, outputs), _as_logits(function, outputs)
-    if network is not None and passes:
-        run, logits = _with_noise(network, passes, average), _logits_over_passes(network, average)
+
+    def run(x: Tensor, generator: torch.Generator | None) -> Tensor:
+        if network is not None and passes:
+            return predict(network, x, passes, generator=generator, average=average)
+        return _probabilities(function(x), len(x), outputs)
 
     def cost() -> dict[str, Any]:
         if not isinstance(model, nn.Module):
@@ -178,8 +183,8 @@ def tested_model(
         predict=run,
         device=device,
         about=about | _fingerprint(weights, run, example.to(device)),
-        logits=logits,
-        network=network,
+        model=function,
+        outputs=outputs,
         cost=cost,
         classes=getattr(model, "classes", None) if network is None else None,
     )
@@ -203,36 +208,18 @@ def _fingerprint(weights: str, run: Predict, example: Tensor) -> dict[str, str]:
     return {"config": mark, "weights": mark}
 
 
-def _with_noise(net: nn.Module, samples: int, average: Average) -> Predict:
-    return lambda x, generator: predict(net, x, samples, generator=generator, average=average)
-
-
-def _logits_over_passes(net: nn.Module, average: Average) -> Attacked:
-    return lambda x, passes, generator: expected_logits(net, x, passes, generator=generator, average=average)
-
-
-def _as_logits(model: Callable[[Tensor], Any], outputs: Outputs) -> Attacked:
-    def logits(x: Tensor, passes: int, generator: torch.Generator | None) -> Tensor:
-        found = logits_of(model(x)).float()
-        return found if outputs == "logits" else found.clamp(min=torch.finfo(torch.float32).tiny).log()
-
-    return logits
-
-
-def _as_predict(model: Callable[[Tensor], Any], outputs: Outputs) -> Predict:
-    def run(x: Tensor, generator: torch.Generator | None) -> Tensor:
-        found = logits_of(model(x)).float()
-        if found.ndim != 2 or len(found) != len(x):
-            shape = "×".join(map(str, found.shape))
-            raise UserError(f"the model returns {shape} for {len(x)} images; {len(x)}×classes is needed")
-        alike = bool((found >= 0).all()) and bool(((found.sum(-1) - 1).abs() < 1e-3).all())
-        if outputs == "logits" and alike:
-            raise UserError("the model returns probabilities: its rows sum to 1; say outputs='probabilities'")
-        if outputs == "probabilities" and not alike:
-            raise UserError("outputs='probabilities', but the model's rows do not sum to 1; say outputs='logits'")
-        return found.softmax(-1) if outputs == "logits" else found
-
-    return run
+def _probabilities(answer: Any, n: int, outputs: Outputs) -> Tensor:
+    """Class probabilities from what a model returned for n images, if it is what `outputs` says."""
+    found = logits_of(answer).float()
+    if found.ndim != 2 or len(found) != n:
+        shape = "×".join(map(str, found.shape))
+        raise UserError(f"the model returns {shape} for {n} images; {n}×classes is needed")
+    alike = bool((found >= 0).all()) and bool(((found.sum(-1) - 1).abs() < 1e-3).all())
+    if outputs == "logits" and alike:
+        raise UserError("the model returns probabilities: its rows sum to 1; say outputs='probabilities'")
+    if outputs == "probabilities" and not alike:
+        raise UserError("outputs='probabilities', but the model's rows do not sum to 1; say outputs='logits'")
+    return found.softmax(-1) if outputs == "logits" else found
 
 
 @torch.no_grad()
@@ -310,3 +297,60 @@ def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
         logits = logits_of(net(x)).float()
     scales = [blocks[name].scale(h).float() for name, h in zip(trace.names, trace.means, strict=True)]
     return [logits, *(h.float() for h in trace.means), *scales]
+
+
+@final
+class _Operations(TorchDispatchMode):
+    """Counts within; torch's own counter also follows modules, and stumbles where part of a batch has no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func.overloadpacket)
+        if func.overloadpacket is torch.ops.aten.convolution_backward:  # torch's own count forgets about groups
+            gradient, x, weight, transposed, wanted = *args[:3], args[7], args[10]
+            own = 2.0 * (x if transposed else gradient).numel() * weight[0].numel()
+            self.total += own * sum(wanted[:2])  # each gradient takes as many operations as the convolution itself
+        elif count is not None:
+            self.total += count(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def operations_of(work: Callable[[], object]) -> float:
+    """Operations of one call, in matrix products and convolutions."""
+    with _Operations() as counter:
+        work()
+    return counter.total
+
+
+def parameters_used(net: nn.Module, samples: int) -> int:
+    """Parameters that take part in predicting; without noise those of ADD blocks do not."""
+    idle = set[int]()
+    if samples == 0:
+        idle = {id(p) for block in net.modules() if isinstance(block, ADDBlock) for p in block.parameters()}
+    return sum(p.numel() for p in net.parameters() if id(p) not in idle)
+
+
+def prediction_flops(predict: Callable[[Tensor], object], example: Tensor) -> float:
+    """Operations that one image more costs, of matrix products and convolutions; `example` is 1×C×H×W."""
+    with torch.no_grad():
+        two, one = (operations_of(partial(predict, images)) for images in (torch.cat([example, example]), example))
+    return two - one  # what a batch costs once is left out
+
+
+def training_flops(config: Config, method: Method, expects: Expects, images: int) -> float:
+    """Operations of learning from so many images, counted on one small step of a network like the run's."""
+    net = build_network(config, method, expects)
+    net.train()
+    optimizers = build_optimizers(method, net, config.train)
+    stream = generator_for(0, "cost")
+    shape = (TRIAL, *expects.shape)
+    labels = torch.arange(TRIAL) % len(expects.classes)
+    batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
+    with torch.random.fork_rng():
+        counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
+    updates = sum(operations_of(optimizer.step) for optimizer in optimizers.values())  # Muon's; others have none
+    return (counted - updates) / TRIAL * images + updates * images / config.train.batch_size
