@@ -14,8 +14,7 @@ import pdeplus as pp
 from pdeplus._lib.files import encode_weights
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.evaluation import deployment
-from pdeplus.evaluation.deployment import export
-from pdeplus.evaluation.onnx_model import OnnxModel
+from pdeplus.evaluation.deployment import OnnxModel, export
 from pdeplus.training.run_folder import Run
 
 onnx = pytest.importorskip("onnx")

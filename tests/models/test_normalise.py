@@ -12,8 +12,7 @@ import pdeplus as pp
 from pdeplus._lib import registry
 from pdeplus.core.network import INPUT, changing
 from pdeplus.errors import UserError
-from pdeplus.evaluation.deployment import export
-from pdeplus.evaluation.onnx_model import OnnxModel
+from pdeplus.evaluation.deployment import OnnxModel, export
 from pdeplus.evaluation.tested_models import fast_copy
 from pdeplus.models.base import build_model
 from pdeplus.models.normalise import normalise

@@ -1,4 +1,7 @@
-"""A trained run at work: the plain network it leaves behind, its predictions for pictures, its export into one file."""
+"""A trained run at work: the plain network it leaves behind, its predictions for pictures, its export into one file.
+
+An exported ONNX file, or anyone's, is a function of tensors again: `OnnxModel`.
+"""
 
 import contextlib
 import copy
@@ -29,7 +32,6 @@ from ..data._pictures import fit_square, picture_files, read_picture
 from ..errors import RunFailed, UserError, check_choice
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
-from .onnx_model import OnnxModel
 
 BATCH = 64
 """Pictures per forward pass."""
@@ -39,6 +41,8 @@ TOLERANCE = 1e-4
 """Largest difference of a logit between file and network."""
 BATCH_SIZES = (1, 2, 5)
 """Batch sizes at which the two are compared."""
+DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
+"""What the input of an ONNX file may be."""
 
 
 def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
@@ -63,9 +67,13 @@ def plain(net: nn.Module) -> nn.Module:
         if isinstance(getattr(module, CHILD, None), ADDBlocks):
             delattr(module, CHILD)
     for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, SplitBatchNorm):
-                setattr(module, name, _joined(child))
+        for name, split in module.named_children():
+            if isinstance(split, SplitBatchNorm):  # of whose statistics those of plain passes remain
+                norm = nn.BatchNorm2d(len(split.running_mean), split.eps, split.momentum, affine=False).eval()
+                norm.weight, norm.bias, norm.affine = split.weight, split.bias, any(True for _ in split.parameters())
+                norm.running_mean, norm.running_var = split.running_mean, split.running_var
+                norm._forward_hooks.update(split._forward_hooks)  # type: ignore[reportPrivateUsage]
+                setattr(module, name, norm)
     return model
 
 
@@ -106,7 +114,7 @@ def predict_pictures(
     Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end.
 
     Args:
-        run: a run with weights.
+        run: finished.
         paths: files and folders.
         samples: noisy passes E; None for the method's own, 0 for the plain network.
         selection: which epoch's weights.
@@ -117,18 +125,29 @@ def predict_pictures(
         raise UserError(f"top={top} must be at least 1")
     config, expects = run.config, run.expects
     method = with_samples(build_method(config), config.method.name, samples, None)
-    passes = method.samples
     channels, height, width = expects.shape
     if channels not in (1, 3) or height != width:
         wanted = "×".join(map(str, expects.shape))
         raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
-    net, broken = run.network(selection), list[str]()
-    start = 0
+    net, broken, start = run.network(selection), list[str](), 0
     for names, x in _batches(paths, expects, broken):
-        generator = generator_for(seed, "predict", start)
-        logits = _logits(net, x, passes, generator)
-        mean = averaged(logits, method.average)
-        yield from _predictions(names, mean, logits.softmax(-1) if passes else None, expects.classes, top)
+        if method.samples:
+            logits = sample_logits(net, x, method.samples, generator=generator_for(seed, "predict", start))
+        else:
+            with torch.no_grad(), evaluating(net), no_diffusion(net):
+                logits = logits_of(net(x))[None]
+        best, order = averaged(logits, method.average).sort(stable=True, dim=-1, descending=True)
+        each = logits.softmax(-1)
+        for i, name in enumerate(names):
+            labels = [expects.classes[int(k)] for k in order[i, :top]]
+            yield Prediction(
+                image=name,
+                label=labels[0],
+                probability=float(best[i, 0]),
+                spread=float(each[:, i, order[i, 0]].std(correction=0)) if method.samples else None,
+                top=tuple(zip(labels, map(float, best[i, :top]), strict=True)),
+                samples=method.samples,
+            )
         start += len(names)
     if broken:
         raise UserError("; ".join(broken))
@@ -205,11 +224,8 @@ def export(
 @torch.no_grad()
 def difference(model: nn.Module, exported: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> float:
     """The largest difference of a logit on seeded random images, at every size in BATCH_SIZES."""
-    gaps = list[Tensor]()
-    for size in BATCH_SIZES:
-        x = torch.rand(size, *shape, generator=generator_for(0, "export", size))
-        gaps.append((model(x) - exported(x)).abs().max())
-    return float(torch.stack(gaps).max())
+    images = [torch.rand(size, *shape, generator=generator_for(0, "export", size)) for size in BATCH_SIZES]
+    return float(torch.stack([(model(x) - exported(x)).abs().max() for x in images]).max())
 
 
 def _write_and_compare(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
@@ -255,32 +271,6 @@ def _quiet() -> Generator[None]:
             logging.disable(before)
 
 
-@torch.no_grad()
-def _logits(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """Logits of every sample, E×B×classes; of the plain network, 1×B×classes."""
-    if samples:
-        return sample_logits(net, x, samples, generator=generator)
-    with evaluating(net), no_diffusion(net):
-        return logits_of(net(x))[None]
-
-
-def _predictions(
-    names: Sequence[str], mean: Tensor, each: Tensor | None, classes: Sequence[str], top: int
-) -> Iterator[Prediction]:
-    best, order = mean.sort(stable=True, dim=-1, descending=True)
-    for i, name in enumerate(names):
-        labels = [classes[int(k)] for k in order[i, :top]]
-        spread = None if each is None else float(each[:, i, order[i, 0]].std(correction=0))
-        yield Prediction(
-            image=name,
-            label=labels[0],
-            probability=float(best[i, 0]),
-            spread=spread,
-            top=tuple(zip(labels, map(float, best[i, :top]), strict=True)),
-            samples=0 if each is None else len(each),
-        )
-
-
 def _batches(paths: Sequence[str | Path], expects: Expects, broken: list[str]) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images, B×C×S×S in [0, 1]; what cannot be read goes into `broken` in a line each."""
     names, images = list[str](), list[Tensor]()
@@ -315,10 +305,75 @@ def _files(paths: Sequence[str | Path], broken: list[str]) -> Iterator[Path]:
         yield from found
 
 
-def _joined(split: SplitBatchNorm) -> nn.BatchNorm2d:
-    """The BatchNorm that computes what `split` does in plain passes."""
-    norm = nn.BatchNorm2d(len(split.running_mean), split.eps, split.momentum, affine=False).train(split.training)
-    norm.weight, norm.bias, norm.affine = split.weight, split.bias, any(True for _ in split.parameters())
-    norm.running_mean, norm.running_var = split.running_mean, split.running_var
-    norm._forward_hooks.update(split._forward_hooks)  # type: ignore[reportPrivateUsage]
-    return norm
+@final
+class OnnxModel:
+    """An ONNX classifier on the CPU: float images, B×C×H×W, to float32 logits, B×classes.
+
+    Any batch size is taken, also by a file whose batch size is fixed; rows do not depend on their neighbours
+    where they do not in the file's network.
+    """
+
+    classes: tuple[str, ...] | None
+    """Names of the labels 0, 1, …, where the file tells them."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        (runtime,) = require("onnxruntime", purpose=f"{path}: reading ONNX", extra="onnx")
+        if not self.path.is_file():
+            raise UserError(f"{path}: there is no such file")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # what is wrong is said once, in the error
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime raises all kinds
+            raise UserError(f"{path} cannot be read as an ONNX network: {_line(error)}") from error
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type not in DTYPES or len(inputs[0].shape) != 4:
+            found = ", ".join(f"{i.type} {_shape(i.shape)}" for i in inputs)
+            raise UserError(f"{path} takes {found}; a network of one input of floats, B×C×H×W, is needed")
+        self._input, self._shape = inputs[0], cast("list[int | str | None]", inputs[0].shape)
+        self.classes = _classes(self._session.get_modelmeta().custom_metadata_map.get("classes"))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits, B×classes, in float32."""
+        size, *wanted = self._shape
+        fits = x.ndim == 4 and all(not isinstance(w, int) or w == n for w, n in zip(wanted, x.shape[1:], strict=True))
+        if not fits or not x.is_floating_point():
+            kind = str(x.dtype).removeprefix("torch.")
+            raise UserError(f"{self.path} takes floats of {_shape(['B', *wanted])}, not {kind} of {_shape(x.shape)}")
+        if not isinstance(size, int):
+            return self._run(x)
+        parts = list[Tensor]()
+        for start in range(0, max(len(x), 1), size):
+            part = x[start : start + size]
+            filled = torch.cat([part, part.new_zeros(size - len(part), *part.shape[1:])])
+            parts.append(self._run(filled)[: len(part)])
+        return torch.cat(parts)
+
+    def _run(self, x: Tensor) -> Tensor:
+        array = x.detach().cpu().to(DTYPES[self._input.type]).contiguous().numpy()
+        try:
+            logits = torch.from_numpy(self._session.run(None, {self._input.name: array})[0]).float()
+        except Exception as error:  # the runtime raises all kinds
+            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {_line(error)}") from error
+        if logits.ndim != 2 or len(logits) != len(x):
+            raise UserError(f"{self.path} gives {_shape(logits.shape)} for {len(x)} images; B×classes is needed")
+        return logits
+
+
+def _classes(text: str | None) -> tuple[str, ...] | None:
+    """Names from the file's metadata; what another program may have put there is no list of names."""
+    with contextlib.suppress(ValueError):
+        names = json.loads(text or "null")
+        if isinstance(names, list) and all(isinstance(name, str) for name in cast(list[Any], names)):
+            return tuple(cast(list[str], names))
+    return None
+
+
+def _shape(sizes: Sequence[Any]) -> str:
+    return "×".join(str(size) for size in sizes) or "a single number"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

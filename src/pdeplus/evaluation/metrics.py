@@ -94,11 +94,7 @@ def pool(bins: Iterable[Sequence[Bin]]) -> tuple[Bin, ...]:
 def fit_temperature(log_probabilities: Tensor, labels: Tensor) -> float:
     """The T > 0 for which softmax(log p / T) has the least negative log-likelihood (Guo et al., 2017).
 
-    Fit it on clean validation images, never on test images.
-
-    Args:
-        log_probabilities: N×classes; logits will do as well.
-        labels: N.
+    Fit it on clean validation images, never on test images; logits, N×classes, will do as well.
     """
     z = log_probabilities.detach().double().cpu().log_softmax(-1).clamp(min=math.log(LEAST))  # as `nll` has it
     y = labels.cpu()
@@ -126,8 +122,7 @@ def mce(errors: Errors, baseline: Errors) -> float:
 
     Not a number where the baseline makes no error under some corruption.
     """
-    _check_baseline(errors, baseline)
-    return _mean([_ratio(_mean(levels), _mean(baseline[name])) for name, levels in errors.items()])
+    return rmce(errors, 0.0, baseline, 0.0)
 
 
 def rmce(errors: Errors, clean: float, baseline: Errors, baseline_clean: float) -> float:
@@ -136,8 +131,12 @@ def rmce(errors: Errors, clean: float, baseline: Errors, baseline_clean: float) 
     Hendrycks' definition, means over severities; the paper's formula subtracts the clean error once from a sum. Not a
     number where corruption costs the baseline nothing.
     """
-    _check_baseline(errors, baseline)
-    ratios = [_ratio(_mean(levels) - clean, _mean(baseline[name]) - baseline_clean) for name, levels in errors.items()]
+    ratios = list[float]()
+    for name, levels in errors.items():
+        if name not in baseline:
+            raise UserError(f"the baseline has no {name}; evaluate it on the same corruptions")
+        base = _mean(baseline[name]) - baseline_clean
+        ratios.append((_mean(levels) - clean) / base if base > ROUNDING else math.nan)
     return _mean(ratios)
 
 
@@ -204,16 +203,6 @@ def paired_bootstrap(
     beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     p = min(1.0, 2 * (beyond + 1) / (resamples + 1))  # the sample itself is one of the draws: p is never 0
     return Difference(_mean([float(gain.mean()) for gain in gains]), float(low), float(high), p)
-
-
-def _check_baseline(errors: Errors, baseline: Errors) -> None:
-    missing = [name for name in errors if name not in baseline]
-    if missing:
-        raise UserError(f"the baseline has no {missing[0]}; evaluate it on the same corruptions")
-
-
-def _ratio(value: float, of: float) -> float:
-    return value / of if of > ROUNDING else math.nan
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,9 +1,10 @@
 """From records to what tables and figures show: series of comparable records, their scores, their gaps."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, final, get_args
 
@@ -23,7 +24,7 @@ WORST = (SEVERITIES[-1],)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Series:
     """A model as it was configured, selected and sampled, on one suite of one data set; its seeds are repetitions."""
 
@@ -35,8 +36,8 @@ class Series:
     selection: str
     samples: int
     average: str
-    seeds: Mapping[int, RecordsByTest] = field(default_factory=dict[int, RecordsByTest])
-    trained_again: tuple[int, ...] = ()
+    seeds: Mapping[int, RecordsByTest]
+    trained_again: tuple[int, ...]
     """Seeds that were measured with several sets of weights, of which the last counts."""
 
     @property
@@ -84,19 +85,18 @@ def series_of(records: Iterable[Record]) -> list[Series]:
     Labels that different configs of one data set share get the config's hash behind them. A seed that was trained
     again has other weights: its last ones count, never a mixture.
     """
-    found = dict[tuple[object, ...], dict[int, dict[TestKey, Record]]]()
-    again = dict[tuple[object, ...], dict[int, None]]()
+    found = dict[tuple[str, str, str, str, str, str, int, str], dict[int, dict[TestKey, Record]]]()
+    again = defaultdict[object, dict[int, None]](dict)
+    configs = defaultdict[tuple[str, str], set[str]](set)
     for r in records:
         key = (r.model, r.data, r.suite, r.origin, r.config, r.selection, r.samples, r.average)
         tests = found.setdefault(key, {}).setdefault(r.seed, {})
         if any(other.weights != r.weights for other in tests.values()):
             tests.clear()
-            again.setdefault(key, {})[r.seed] = None
+            again[key][r.seed] = None
         tests[r.cell] = r
-    every = [_series(seeds, again.get(key, ())) for key, seeds in found.items()]
-    configs = dict[tuple[str, str], set[str]]()
-    for s in every:
-        configs.setdefault((s.label, s.data), set()).add(s.config)
+        configs[r.model, r.data].add(r.config)
+    every = [Series(*key, seeds, tuple(again[key])) for key, seeds in found.items()]
     return [replace(s, label=f"{s.label} #{s.config[:6]}") if len(configs[s.label, s.data]) > 1 else s for s in every]
 
 
@@ -249,22 +249,6 @@ def compare(first: Series, second: Series) -> Difference | None:
     sides = [_per_image(s) for s in (first, second)]
     paired = same and all(sides) and [len(a) for a in sides[0]] == [len(b) for b in sides[1]]
     return paired_bootstrap(*sides) if paired else None
-
-
-def _series(seeds: Mapping[int, RecordsByTest], again: Iterable[int]) -> Series:
-    r = next(iter(next(iter(seeds.values())).values()))
-    return Series(
-        label=r.model,
-        data=r.data,
-        suite=r.suite,
-        origin=r.origin,
-        config=r.config,
-        selection=r.selection,
-        samples=r.samples,
-        average=r.average,
-        seeds=seeds,
-        trained_again=tuple(again),
-    )
 
 
 def _per_image(series: Series) -> list[NDArray[np.float64]]:

@@ -35,7 +35,7 @@ from ..training.distributed import Engine
 from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
 from ..training.run_folder import Expects, Run, build_method, build_network, build_source
-from .onnx_model import OnnxModel
+from .deployment import OnnxModel
 
 TOLERANCE = 1e-4
 """Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
@@ -113,11 +113,8 @@ def tested_run(
         train = config.train
         return split(source, validation=train.validation, limit=train.limit, seed=config.seed).validation
 
-    def run_predict(x: Tensor, generator: torch.Generator | None) -> Tensor:
-        return method.predict(fast, x, generator)
-
     return ModelUnderTest(
-        predict=run_predict,
+        predict=partial(method.predict, fast),
         device=device,
         about=about,
         model=fast,
