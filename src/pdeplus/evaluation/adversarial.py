@@ -19,6 +19,7 @@ from ..attacks.gradient_attacks import Attack, attacking, build_attack, expected
 from ..attacks.sanity import IMAGES, Check, Sanity, sanity
 from ..attacks.steps import Logits, Norm, in_parts
 from ..core.network import logits_of
+from ..data.base import Images
 from ..errors import UserError
 from .test_sets import TestSet, TestSuite
 from .tested_models import ModelUnderTest
@@ -55,11 +56,15 @@ class Threat:
         A model without gradients is refused, and one that has noise of its own.
         """
         clean = tests.sets[0]
-        x = clean.read().take(torch.arange(1)).floats()
-        self._change(tested, self.epsilons[-1], x, torch.zeros(1, dtype=torch.long), [0])
-        self._check_repeatable(tested, x)
+        one = Images(clean.read().take(torch.arange(1)).images, torch.zeros(1, dtype=torch.long))
+        self._change(tested, self.epsilons[-1], one, [0])
+        with torch.no_grad(), torch.random.fork_rng():
+            first, second = (_logits(tested, 0, None)(one.floats().to(tested.device)) for _ in range(2))
+        if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):  # no average over its own noise would be followed
+            way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
+            raise UserError(f"the model says something else of the same images each time; {way_out}")
         sets = [
-            TestSet(self.name(epsilon), 0, clean.read, None, partial(self._change, tested, epsilon), ROWS_AT_ONCE)
+            TestSet(self.name(epsilon), 0, clean.read, partial(self._change, tested, epsilon), ROWS_AT_ONCE)
             for epsilon in self.epsilons
         ]
         return replace(tests, origin=f"{tests.origin}; {self.about}", sets=(clean, *sets))
@@ -84,27 +89,16 @@ class Threat:
         size = f"{255 * epsilon:.6g}/255" if self.attack.norm == "linf" else f"{epsilon:g}"
         return f"{self.attack.name} {self.attack.norm} {size}"
 
-    def _passes(self, tested: ModelUnderTest) -> int:
-        return self.eot if tested.about["samples"] else 0
+    def _passes_and_rows(self, tested: ModelUnderTest) -> tuple[int, int]:
+        """Noisy passes of a step, and images in one."""
+        passes = self.eot if tested.about["samples"] else 0
+        return passes, max(ROWS_AT_ONCE // max(passes, 1), 1)
 
-    def _rows(self, tested: ModelUnderTest) -> int:
-        return max(ROWS_AT_ONCE // max(self._passes(tested), 1), 1)
-
-    def _check_repeatable(self, tested: ModelUnderTest, x: Tensor) -> None:
-        """Refuse a model with noise of its own: no average over it would be followed, and the record would say so."""
-        with torch.no_grad(), torch.random.fork_rng():
-            first, second = (_logits(tested, 0, None)(x.to(tested.device)) for _ in range(2))
-        if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):
-            way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
-            raise UserError(f"the model says something else of the same images each time; {way_out}")
-
-    def _change(
-        self, tested: ModelUnderTest, epsilon: float, x: Tensor, labels: Tensor, places: Sequence[int]
-    ) -> Tensor:
+    def _change(self, tested: ModelUnderTest, epsilon: float, batch: Images, places: Sequence[int]) -> Tensor:
         """The attack on one batch; its random numbers depend on its first place."""
         stream = generator_for(self.seed, "attack", self.name(epsilon), places[0], device=tested.device)
-        attack, passes, rows = resized(self.attack, epsilon), self._passes(tested), self._rows(tested)
-        x, labels = x.to(tested.device), labels.to(tested.device)
+        attack, (passes, rows) = resized(self.attack, epsilon), self._passes_and_rows(tested)
+        x, labels = batch.floats().to(tested.device), batch.labels.to(tested.device)
         with _frozen(tested.model):
             return in_parts(attack, _logits(tested, passes, stream), x, labels, stream, rows).cpu()
 
@@ -113,7 +107,7 @@ class Threat:
         n = min(len(every), IMAGES)
         images = every.take(torch.arange(n) * len(every) // n)
         stream = generator_for(self.seed, "sanity noise", device=tested.device)
-        passes = self._passes(tested)
+        passes, rows = self._passes_and_rows(tested)
         with _frozen(tested.model):
             return sanity(
                 self.attack,
@@ -123,7 +117,7 @@ class Threat:
                 epsilons=self.epsilons,
                 predict=lambda x: tested.predict(x, generator_for(0, "sanity", device=tested.device)),
                 plain=_logits(tested, 0, stream) if passes else None,
-                rows=self._rows(tested),
+                rows=rows,
                 seed=self.seed,
             )
 

@@ -103,8 +103,8 @@ def series_of(records: Iterable[Record]) -> list[Series]:
 def find_baseline(series: Series, among: Sequence[Series], label: str) -> Series | None:
     """The series of that label that was measured on the same images; noise-free before noisy."""
     same = [s for s in among if (s.data, s.suite, s.origin) == (series.data, series.suite, series.origin)]
-    named = sorted((s for s in same if s.label == label), key=lambda s: (s.selection != series.selection, s.samples))
-    return named[0] if named else None
+    named = (s for s in same if s.label == label)
+    return min(named, key=lambda s: (s.selection != series.selection, s.samples), default=None)
 
 
 def scores(series: Series, baseline: Series | None = None) -> dict[str, Estimate]:

@@ -6,7 +6,7 @@ A suite says in its origin where its images come from; equal origins mean equal 
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -45,10 +45,8 @@ class TestSet:
     severity: int
     read: Callable[[], Images]
     """Gives the images, before they are changed batch by batch."""
-    change: Callable[[Tensor, Sequence[int]], Tensor] | None = None
-    """Corrupts uint8 images, N×C×H×W, given their places in the test set."""
-    attack: Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None = None
-    """Attacks float images, N×C×H×W, given their labels and places; the result is never rounded to bytes."""
+    change: Callable[[Images, Sequence[int]], Tensor] | None = None
+    """Corrupts or attacks images, given their places in the test set; the result is floats, N×C×H×W in [0, 1]."""
     at_once: int | None = None
     """Images in every batch, where the change depends on it."""
 
@@ -63,9 +61,7 @@ class TestSet:
         parts = index_batches(torch.arange(len(images)), self.at_once or size)
         for part, batch in zip(parts, images.batches(parts), strict=True):
             places = cast(list[int], part.tolist())
-            changed = batch if self.change is None else Images(self.change(batch.images, places), batch.labels)
-            x = changed.floats()
-            yield x if self.attack is None else self.attack(x, batch.labels, places), batch.labels
+            yield batch.floats() if self.change is None else self.change(batch, places), batch.labels
 
 
 @final
@@ -101,7 +97,7 @@ def build_suite(
     Args:
         data: whose test images.
         label: the data set's name in records.
-        suite: which test sets.
+        suite: which of them.
         files: a folder of published or regenerated corrupted images, such as CIFAR-10-C, to read instead.
         severities: of the corruptions.
         limit: at most so many images of each test set, the same of all; 0 for all.
@@ -113,28 +109,33 @@ def build_suite(
     if files is not None and "corruptions" not in suite:
         raise UserError(f"files={str(files)!r} is for corruptions; the suite is {suite!r}")
     tests = data.test()
-    first = partial(tests.__getitem__, next(iter(tests)))
-    clean = TestSet(CLEAN, 0, _limited(first, limit))
-    if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
-        name, sets, origin = suite, list[TestSet](), f"test images of {label}"
-    elif suite == "domains":
-        name, (sets, origin) = "domains", _domains(tests, label, limit)
-    else:
+    first, *others = tests
+    read = {name: _limited(partial(tests.__getitem__, name), limit) for name in tests}
+    clean, wanted = TestSet(CLEAN, 0, read[first]), list[TestKey]()
+    if "corruptions" in suite:
         names = CORRUPTIONS if suite == "corruptions" else tuple(SUITE)
         wanted = [(name, severity) for name in names for severity in severities]
-        if files is not None:
-            sets, origin = _from_files(data, Path(files), wanted, clean, limit)
-        elif any("{}/{}".format(*cell) in tests for cell in wanted):
-            sets, origin = _published(tests, wanted, label, limit), f"published files of {label}"
-        else:
-            sets, origin = _corrupted(clean, chosen_places(len(first()), limit), wanted, label, seed)
-        name = "corruptions"
+    if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
+        sets, origin = list[TestSet](), f"test images of {label}"
+    elif suite == "domains":
+        if not others:
+            raise UserError(f"{label} has one test set, {first!r}; domains need several, as pacs and synthetic have")
+        sets, origin = [TestSet(name, 0, read[name]) for name in others], f"{label}, learnt from {first}"
+    elif files is not None:
+        sets, origin = _from_files(data, Path(files), wanted, clean, limit)
+    elif any(f"{name}/{severity}" in tests for name, severity in wanted):
+        _check_none_missing(label, wanted, [(n, s) for n, s in wanted if f"{n}/{s}" not in tests])
+        sets = [TestSet(name, severity, read[f"{name}/{severity}"]) for name, severity in wanted]
+        origin = f"published files of {label}"
+    else:
+        sets, origin = _corrupted(clean, chosen_places(len(tests[first]), limit), wanted, label, seed)
     shape = "×".join(map(str, clean.shape))
     some = f", {limit} of each" if limit else ""
     fixed = [test for test in (clean, *sets[:1]) if test.change is None]
     mark = _digest([test.read() for test in fixed])
     where = f"{origin}{_options(data)}, {shape}{some}, #{mark}"
-    return TestSuite(name, label, where, data.classes, isinstance(data, UserImages), (clean, *sets))
+    kind = "corruptions" if suite == "all_corruptions" else suite
+    return TestSuite(kind, label, where, data.classes, isinstance(data, UserImages), (clean, *sets))
 
 
 def _digest(sets: Sequence[Images]) -> str:
@@ -184,19 +185,6 @@ _HARMLESS = ("root", "size", "channels", "train_images", "flip", "memory_gb", "g
 """Options that change no test image, or are told otherwise: the shape is in the origin."""
 
 
-def _domains(tests: Mapping[str, Images], label: str, limit: int) -> tuple[list[TestSet], str]:
-    first, *others = tests
-    if not others:
-        raise UserError(f"{label} has one test set, {first!r}; domains need several, as pacs and synthetic have")
-    sets = [TestSet(name, 0, _limited(partial(tests.__getitem__, name), limit)) for name in others]
-    return sets, f"{label}, learnt from {first}"
-
-
-def _published(tests: Mapping[str, Images], wanted: Sequence[TestKey], label: str, limit: int) -> list[TestSet]:
-    _check_none_missing(label, wanted, [cell for cell in wanted if "{}/{}".format(*cell) not in tests])
-    return [TestSet(*cell, _limited(partial(tests.__getitem__, "{}/{}".format(*cell)), limit)) for cell in wanted]
-
-
 def _from_files(
     data: Source, folder: Path, wanted: Sequence[TestKey], clean: TestSet, limit: int
 ) -> tuple[list[TestSet], str]:
@@ -223,10 +211,11 @@ def _corrupted(
     ice = "made ice" if frost_digest() == SYNTHETIC else "the benchmark's ice"  # records are known by these words
     about = f"scale {fitting_constants(*clean.shape[1:])}, seed {seed}, {ice}"
 
-    def change(pixels: Tensor, places: Sequence[int], name: str, severity: int) -> Tensor:
+    def change(batch: Images, places: Sequence[int], name: str, severity: int) -> Tensor:
+        among_all = cast(list[int], chosen[list(places)].tolist())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of synthetic frost: the suite's origin says it
-            return apply_planes(find(name), pixels, cast(list[int], chosen[list(places)].tolist()), severity, seed)
+            return Images(apply_planes(find(name), batch.images, among_all, severity, seed), batch.labels).floats()
 
     sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
     return sets, f"test images of {label}, corrupted by pdeplus ({about})"
@@ -234,20 +223,15 @@ def _corrupted(
 
 def as_source(data: object) -> tuple[Source, str]:
     """A data set and its name, from a Source, a registered name, or a pair of images and labels."""
+    if isinstance(data, ImageFolder):
+        return data, Path(data.root).resolve().name
     if isinstance(data, Source):
-        return data, name_of(data)
+        return data, type(data).__module__.rpartition(".")[2]
     if isinstance(data, str):
         return build("data", data, {}), data
     if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
         return UserImages(*cast(tuple[Any, Any], data)), "given images"
     raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
-
-
-def name_of(data: Source) -> str:
-    """A data set's name in the registry; a folder of pictures has its own name."""
-    if isinstance(data, ImageFolder):
-        return Path(data.root).resolve().name
-    return type(data).__module__.rpartition(".")[2]
 
 
 @final

@@ -56,7 +56,7 @@ def train_step(
     check that the loss is finite. Of several processes each steps with the mean of all their gradients.
 
     Args:
-        model: the prepared network.
+        model: prepared by the method.
         method: gives the objectives.
         batch: this process's images.
         optimizers: by the names that objectives use.
@@ -186,12 +186,7 @@ Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
 def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
     """Put the prepared model on its device and make its optimisers.
 
-    Args:
-        model: the prepared network.
-        method: gives each step's objectives and the optimisers.
-        split: training and validation images.
-        settings: the loop's settings.
-        seed: of the order, the augmentations and the noise.
+    The seed is that of the order of images, of the augmentations and of the noise.
     """
     engine = Engine(settings.precision)
     check_shares(engine.processes.world, settings.batch_size, len(split.train))
@@ -291,12 +286,7 @@ def run_epoch(
 def run_step(session: Session, coming: Iterator[Images], size: int, step: int, steps: int) -> dict[str, Tensor]:
     """Train on the next batch, with the learning rates and the random streams of that step.
 
-    Args:
-        session: of this process.
-        coming: this process's shares of the batches.
-        size: images of this batch in all processes.
-        step: its number.
-        steps: of the whole run.
+    Of the batch, which has `size` images, this process's share is the next of `coming`.
     """
     started, settings, processes = time.monotonic(), session.settings, session.processes
     torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
