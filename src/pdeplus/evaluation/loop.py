@@ -38,6 +38,7 @@ SHOWN_SEVERITIES = (0, 3)
 """Sample images are clean ones and those in the middle of the range."""
 BATCH = 250
 """Images per forward pass."""
+UNMEASURED: dict[str, Any] = {"n": 1, "correct": 0, "nll": 0.0, "brier": 0.0, "ece": 0.0, "seconds": 0.0}
 Watch = Callable[[int, int], object]
 """Called with the number of images done since the last call, and how many there will be in all."""
 
@@ -102,8 +103,9 @@ def evaluate(
     how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
     oracle = run is not None and selection == "oracle"
     place = folder / "oracle" if folder and oracle else folder
-    every = _models(run or model, tests, selection, outputs, how)
-    found = [measure(tested, tests, threat, place, batch_size, watch) for tested in every]
+    found = list[list[Record]]()
+    for tested in _models(run or model, tests, selection, outputs, how):
+        found.append(measure(tested, tests, threat, place, batch_size, watch))
     return _best(found, cast(Path, folder)) if oracle else found[0]
 
 
@@ -179,11 +181,9 @@ def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
 
     The best has the highest sum of accuracies on all test sets but the clean one, if there are others.
     """
-
-    def total(records: list[Record]) -> float:
-        return sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
-
-    best = max(found, key=total)
+    best = max(
+        found, key=lambda records: sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
+    )
     known = _recorded(folder / FILE)
     append_records(folder / FILE, [record for record in best if identity(record) not in known])
     return best
@@ -200,12 +200,7 @@ def _draft(tested: ModelUnderTest, tests: TestSuite, test: TestSet, batch_size: 
         severity=test.severity,
         origin=tests.origin,
         batch=batch_size if tested.about["samples"] else 0,
-        n=1,
-        correct=0,
-        nll=0.0,
-        brier=0.0,
-        ece=0.0,
-        seconds=0.0,
+        **UNMEASURED,
         machine=machine,
         commit=now["commit"],
         command=now["command"],
@@ -309,11 +304,9 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     chance = 1 / classes
     bound = chance + 3 * math.sqrt(chance * (1 - chance) / record.n)  # of fewer images it may be all of them
     if record.corruption == CLEAN and record.selection == "given" and record.accuracy <= bound < 1:
-        text = (
-            f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance; "
-            "it gets floats in [0, 1], B×C×H×W: put any normalisation, resizing or order of classes into the model"
-        )
-        warnings.warn(text, stacklevel=4)
+        found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
+        way_out = "put any normalisation, resizing or order of classes into the model"
+        warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=4)
 
 
 def _samples(

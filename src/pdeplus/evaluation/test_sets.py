@@ -174,11 +174,11 @@ def chosen_places(n: int, limit: int) -> Tensor:
 
 def _options(data: Source) -> str:
     """Options of a data set that differ from the defaults and may change its test images."""
-    if not is_dataclass(data):
-        return ""
-    given = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in _HARMLESS}
-    usual = {field.name: field.default for field in fields(data)}
-    return "".join(f", data.{name}={value}" for name, value in given.items() if value != usual[name])
+    options = [option for option in fields(data) if option.name not in _HARMLESS] if is_dataclass(data) else []
+    given = {
+        option.name: getattr(data, option.name) for option in options if getattr(data, option.name) != option.default
+    }
+    return "".join(f", data.{name}={value}" for name, value in given.items())
 
 
 _HARMLESS = ("root", "size", "channels", "train_images", "flip", "memory_gb", "guidance_domain")

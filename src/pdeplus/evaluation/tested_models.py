@@ -235,7 +235,8 @@ def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.M
         for part in [fast, *(module.body for module in fast.modules() if isinstance(module, ADDBlock))]:
             fold_batch_norm(part)
         fast.to(memory_format=memory_layout(fast, True, example.device))  # type: ignore[reportCallIssue]
-        same = _agree(kept, fast, example)
+        pairs = zip(_results(kept, example), _results(fast, example), strict=True)
+        same = all(bool((q - p).abs().max() <= TOLERANCE * p.abs().max().clamp(min=1)) for p, q in pairs)
     except Exception:  # a user's network may refuse to be traced, or to be run on memory laid out otherwise
         same = False
     fast = fast if same else kept
@@ -279,14 +280,8 @@ def _can_fold(conv: nn.Module, norm: nn.Module) -> bool:
     return not any(getattr(module, kind) for module in (conv, norm) for kind in hooks)
 
 
-def _agree(a: nn.Module, b: nn.Module, x: Tensor) -> bool:
-    """Whether two networks give the same logits and, where they have ADD blocks, the same features there and σ."""
-    results = [_results(net, x) for net in (a, b)]
-    pairs = zip(*results, strict=True)
-    return all(bool((q - p).abs().max() <= TOLERANCE * p.abs().max().clamp(min=1)) for p, q in pairs)
-
-
 def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """Logits and, where there are ADD blocks, the features and σ of each."""
     blocks = {module.name: module for module in net.modules() if isinstance(module, ADDBlock)}
     if not blocks:
         return [logits_of(net(x)).float()]
@@ -325,9 +320,8 @@ def operations_of(work: Callable[[], object]) -> float:
 
 def parameters_used(net: nn.Module, samples: int) -> int:
     """Parameters that take part in predicting; without noise those of ADD blocks do not."""
-    idle = set[int]()
-    if samples == 0:
-        idle = {id(p) for block in net.modules() if isinstance(block, ADDBlock) for p in block.parameters()}
+    blocks = [module for module in net.modules() if isinstance(module, ADDBlock) and samples == 0]
+    idle = {id(p) for block in blocks for p in block.parameters()}
     return sum(p.numel() for p in net.parameters() if id(p) not in idle)
 
 
