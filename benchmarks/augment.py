@@ -19,7 +19,7 @@ from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.rand_augment import RandAugment
 from pdeplus.data.synthetic import draw
 from pdeplus.errors import UserError
-from pdeplus.theory._numerics import one_thread
+from pdeplus.theory.problems import one_thread
 
 from .results import Effort, Result, take_turns
 

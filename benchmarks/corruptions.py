@@ -11,7 +11,7 @@ from pdeplus._lib.seeds import generator_for
 from pdeplus.corruptions.base import SEVERITIES, Constants
 from pdeplus.corruptions.suite import SUITE, corrupt
 from pdeplus.data.synthetic import draw
-from pdeplus.theory._numerics import one_thread
+from pdeplus.theory.problems import one_thread
 
 from .results import Effort, Result, take_turns
 

@@ -5,9 +5,8 @@ from functools import partial
 
 import torch
 
-from pdeplus.theory.feynman_kac import expectation
 from pdeplus.theory.problems import ornstein_uhlenbeck
-from pdeplus.theory.transport import box, solve
+from pdeplus.theory.transport import box, expectation, solve
 
 from .results import Effort, Result, take_turns
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.theory_run import made_surfaces
 
-from pdeplus.theory.page import page_text
+from pdeplus.theory.run import page_text
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from .._lib.long_work import counting_bar
-from ._numerics import lengths
-from .feynman_kac import expectation
-from .problems import Problem, bump_expectation, constant, geometric, ornstein_uhlenbeck, stretched
-from .transport import box, solve
+from .problems import Problem, bump_expectation, constant, geometric, lengths, ornstein_uhlenbeck, stretched
+from .transport import box, expectation, solve
 
 CONFIDENCE = 0.999
 STEPS = (8, 16, 32, 64, 128)
@@ -75,7 +73,13 @@ def agreements(*, paths: int = 8_000, steps: int = 300, points: int = 11, seed: 
     found = list[Agreement]()
     with counting_bar("closed forms", len(cases()), "problem") as count:
         for case in cases():
-            found.append(_agreement(case, paths, steps, points, seed))
+            problem = case.problem
+            along = torch.linspace(-case.reach, case.reach, points, dtype=torch.float64)
+            x = along[:, None] * torch.tensor([1.0, 0.5][: problem.dimension], dtype=torch.float64)
+            walked = expectation(problem, x.float(), paths=paths, steps=steps, seed=seed, confidence=CONFIDENCE)
+            by_grid = solve(problem, box(problem.dimension, case.half_width, case.cells)).at(x)
+            values = (exact(problem, x), by_grid, walked.mean, walked.low, walked.high)
+            found.append(Agreement(case.title, along, *values))
             count(1)
     return tuple(found)
 
@@ -135,13 +139,3 @@ def exact(problem: Problem, x: Tensor) -> Tensor:
     """The closed form at t = 0."""
     assert problem.solution is not None
     return problem.solution(x, 0.0)
-
-
-def _agreement(case: Case, paths: int, steps: int, points: int, seed: int) -> Agreement:
-    problem = case.problem
-    along = torch.linspace(-case.reach, case.reach, points, dtype=torch.float64)
-    x = along[:, None] * torch.tensor([1.0, 0.5][: problem.dimension], dtype=torch.float64)
-    grid = box(problem.dimension, case.half_width, case.cells)
-    by_paths = expectation(problem, x.float(), paths=paths, steps=steps, seed=seed, confidence=CONFIDENCE)
-    by_grid = solve(problem, grid).at(x)
-    return Agreement(case.title, along, exact(problem, x), by_grid, by_paths.mean, by_paths.low, by_paths.high)

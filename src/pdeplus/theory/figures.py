@@ -10,8 +10,8 @@ import torch
 
 from .._lib.files import write_file
 from .._lib.registry import require
-from ._numerics import flags
 from .checks import CONFIDENCE, Agreement, Order
+from .problems import listed
 from .smoothness import (
     Smoothness,
     difference_bound,
@@ -92,7 +92,13 @@ def smoothness_figure(found: Smoothness) -> "Figure":
     figure = _figure(16, 5.2)
     axes = _axes(figure, 1, 3, 1, "o = sign(x), random drifts", "κ(L) ‖δ‖/σ", "largest |u(x+δ,0) − u(x,0)|")
     _draw_differences(axes, found)
-    _draw_limits(_axes(figure, 1, 3, 2, "‖δ‖ = σ/10 as σ → 0", "σ", "difference ÷ ‖δ‖"), found)
+    axes = _axes(figure, 1, 3, 2, "‖δ‖ = σ/10 as σ → 0", "σ", "difference ÷ ‖δ‖")
+    names = {"step": (BLUE, "o", "o = sign(x): grows as 1/σ"), "slope": (GREEN, "^", "o = tanh(2x): levels off")}
+    for ending, (colour, marker, name) in names.items():
+        some = [s for s in found.samples if s.ending == ending and abs(s.distance / s.sigma - 0.1) < 1e-9]
+        slopes = [s.difference / s.distance for s in some]
+        axes.loglog([s.sigma for s in some], slopes, marker, color=colour, label=name)
+    axes.legend(fontsize=FONT - 1, frameon=False)
     axes = _axes(figure, 1, 3, 3, "F = tanh(x/σ²), |F| ≤ 1, at ‖δ‖ = σ²", "σ", "")
     sigmas = [e.sigma for e in found.escapes]
     axes.loglog(sigmas, [e.difference for e in found.escapes], "s-", color=ORANGE, label="difference: does not fall")
@@ -147,7 +153,7 @@ def _draw_contour(axes: "Axes", surface: Surface, points: Points) -> None:
     for right in (True, False):
         for label in (0, 1):
             rows = (told == bool(label)) & ((predicted == told) == right)
-            fill = [ORANGE if p else BLUE for p in flags(predicted[rows])]
+            fill = [ORANGE if p else BLUE for p in listed(predicted[rows])]
             edge, wide, size = ("white", 0.7, 34) if right else ("black", 1.8, 60)
             name = f"label {label}, {'predicted so' if right else 'predicted otherwise'}"
             axes.scatter(*points.x[rows].T, c=fill, marker=MARKERS[label], s=size, edgecolors=edge, lw=wide, label=name)
@@ -178,15 +184,6 @@ def _draw_differences(axes: "Axes", found: Smoothness) -> None:
     exponents = f"fitted: ‖δ‖ to {found.step.distance:.3f}, σ to {found.step.sigma:.3f}".replace("-", "−")
     axes.text(0.03, 0.95, exponents, transform=axes.transAxes, va="top", fontsize=FONT)
     axes.legend(fontsize=FONT - 1, frameon=False, loc="lower right")
-
-
-def _draw_limits(axes: "Axes", found: Smoothness) -> None:
-    names = {"step": (BLUE, "o", "o = sign(x): grows as 1/σ"), "slope": (GREEN, "^", "o = tanh(2x): levels off")}
-    for ending, (colour, marker, name) in names.items():
-        some = [s for s in found.samples if s.ending == ending and abs(s.distance / s.sigma - 0.1) < 1e-9]
-        slopes = [s.difference / s.distance for s in some]
-        axes.loglog([s.sigma for s in some], slopes, marker, color=colour, label=name)
-    axes.legend(fontsize=FONT - 1, frameon=False)
 
 
 def _figure(width: float, height: float) -> "Figure":

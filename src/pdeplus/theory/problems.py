@@ -1,18 +1,18 @@
-"""Terminal-value problems ∂u/∂t + F·∇u + ½G²Δu = 0, u(x, 1) = o(x), and some whose solution is known.
+"""Terminal-value problems ∂u/∂t + F·∇u + ½G²Δu = 0, u(x, 1) = o(x), some whose solution is known, and small tools.
 
 The closed forms follow from the law of x(1) along dx = F dt + G dB, each stated where it is used.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ._numerics import floats, lengths
 
 Field = Callable[[Tensor, float], Tensor]
 """A function of points, N×d, and a time."""
@@ -47,16 +47,12 @@ def constant(*, drift: Sequence[float] = (1.0,), scale: float = 0.4, width: floa
     """
     _check_positive(width=width)
     velocity = torch.tensor(drift, dtype=torch.float64)
-
-    def solution(x: Tensor, t: float) -> Tensor:
-        return bump_expectation(x + (1 - t) * velocity, (1 - t) * scale**2, width)
-
     return Problem(
         dimension=len(drift),
         drift=lambda x, t: velocity.to(x).expand_as(x),
-        scale=_everywhere(scale),
+        scale=everywhere(scale),
         terminal=lambda x: bump_expectation(x, 0.0, width),
-        solution=solution,
+        solution=lambda x, t: bump_expectation(x + (1 - t) * velocity, (1 - t) * scale**2, width),
         bounds=(0.0, 1.0),
     )
 
@@ -69,18 +65,15 @@ def ornstein_uhlenbeck(
     x(1) given x(t) = x is normal with mean e^{-κ(1-t)}x, turned by ω(1-t), and variance G²(1 - e^{-2κ(1-t)})/2κ.
 
     Args:
-        dimension: of a point.
+        dimension: d.
         rate: κ; negative makes the field spread.
-        turn: ω in radians; 0 unless the dimension is 2.
+        turn: ω in radians; 0 unless d is 2.
         scale: G.
         width: w.
     """
     _check_positive(width=width)
     if turn and dimension != 2:
         raise UserError(f"turn={turn:g} needs dimension=2, not {dimension}; leave it at 0")
-
-    def drift(x: Tensor, t: float) -> Tensor:
-        return turn * _quarter_turn(x) - rate * x if turn else -rate * x
 
     def solution(x: Tensor, t: float) -> Tensor:
         left, angle = 1 - t, turn * (1 - t)
@@ -89,8 +82,8 @@ def ornstein_uhlenbeck(
 
     return Problem(
         dimension=dimension,
-        drift=drift,
-        scale=_everywhere(scale),
+        drift=lambda x, t: turn * _quarter_turn(x) - rate * x if turn else -rate * x,
+        scale=everywhere(scale),
         terminal=lambda x: bump_expectation(x, 0.0, width),
         solution=solution,
         bounds=(0.0, 1.0),
@@ -152,7 +145,7 @@ def benes(*, speed: float = 1.0, scale: float = 0.3) -> Problem:
     return Problem(
         dimension=1,
         drift=lambda x, t: speed * (speed / scale**2 * x).tanh(),
-        scale=_everywhere(scale),
+        scale=everywhere(scale),
         terminal=lambda x: x.squeeze(-1).sign(),
         solution=solution,
         bounds=(-1.0, 1.0),
@@ -170,7 +163,8 @@ def decayed_time(rate: float, time: float) -> float:
     return -math.expm1(-2 * rate * time) / (2 * rate) if rate else time
 
 
-def _everywhere(value: float) -> Field:
+def everywhere(value: float) -> Field:
+    """The same value at all points and times."""
     return lambda x, t: x.new_full((len(x),), value)
 
 
@@ -213,8 +207,33 @@ def _checked(name: str, value: Tensor, x: Tensor, t: float, shape: tuple[int, ..
         raise UserError(f"{name} returned the shape {tuple(value.shape)} for {len(x)} points; it must be {shape}")
     if not value.sum().isfinite():  # one number to look at; it can only overflow where the values are absurd
         row = int((~value.isfinite()).reshape(len(x), -1).any(-1).int().argmax())
-        place = ", ".join(f"{part:.4g}" for part in floats(x[row]))
-        bad = floats(value.reshape(len(x), -1)[row])
-        shown = next((part for part in bad if not abs(part) < float("inf")), bad[0])
+        place = ", ".join(f"{part:.4g}" for part in listed(x[row]))
+        bad = listed(value.reshape(len(x), -1)[row])
+        shown = next((part for part in bad if not abs(part) < math.inf), bad[0])
         raise UserError(f"{name} returned {shown} at x=({place}), t={t:.4g}; it must be finite wherever it is asked")
     return value
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Run torch on one thread; the number that was set comes back.
+
+    The arrays here are small: threads wait for each other longer than they work, ten times longer on a busy machine.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def listed(x: Tensor) -> list[Any]:
+    """A tensor as Python's numbers, in lists within lists where it has several dimensions."""
+    return cast(list[Any], x.tolist())
+
+
+def lengths(x: Tensor, dim: int = -1) -> Tensor:
+    """Lengths of the vectors along a dimension."""
+    linalg: Any = torch.linalg  # its types are loose
+    return cast(Tensor, linalg.vector_norm(x, dim=dim))

@@ -1,40 +1,28 @@
-"""Everything of the theory at once: solve, measure, draw, write."""
+"""Everything of the theory at once: solve, measure, draw, and write figures, numbers and the interactive page."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from .._lib.files import make_folder, write_file
+from .._lib.pages import render_page
 from .._lib.registry import require
 from ..errors import UserError
 from .checks import Agreement, Order, agreements, cases, euler_order, grid_order, sampled_order
 from .figures import agreement_figure, corollary_figure, orders_figure, save_figure, smoothness_figure, surfaces_figure
-from .page import page_text
-from .smoothness import (
-    SIGMAS,
-    Smoothness,
-    measure_smoothness,
-    samples_needed,
-    sampling_term,
-    smoothness_constant,
-    smoothness_term,
-)
-from .surfaces import Surface, Surfaces, between, surfaces
+from .problems import listed
+from .smoothness import SIGMAS, Smoothness, corollary_row, measure_smoothness, smoothness_constant
+from .surfaces import LAYERS, TIMES, Surface, Surfaces, between, flow, surfaces
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """All that was computed."""
-
-    surfaces: Surfaces
-    more: tuple[Surface, ...]
-    agreements: tuple[Agreement, ...]
-    grid_orders: tuple[Order, ...]
-    path_orders: tuple[Order, ...]
-    smoothness: Smoothness
+SHOWN_CELLS = 72
+"""Cells of the page's pictures along each side."""
+SIDE = 2.6
+"""Half the side of the page's pictures: larger than at t = 0, since the points move."""
 
 
 def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0) -> Path:
@@ -52,41 +40,56 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
         raise UserError(f"out={folder} is a file; choose a folder")
     require("matplotlib", purpose="pdeplus theory", extra="plots")  # before a minute of work
     make_folder(folder)
-    found = compute(quick=quick, seed=seed)
-    summary = summarise(found, quick=quick, seed=seed)
-    figures = _draw(found, folder)
-    write_file(folder / "theory.html", page_text(found.surfaces, found.more, figures).encode())
+    shown = surfaces(seed=seed, points=60, iterations=60, cells=160) if quick else surfaces(seed=seed)
+    more = () if quick else between(shown)
+    agreed = agreements(paths=300, steps=100, points=5, seed=seed) if quick else agreements(seed=seed)
+    smooth = [case for case in cases() if "|x|" not in case.title]  # of a parabola the grid makes no error
+    grid_orders = [grid_order(case) for case in (smooth[1:2] if quick else smooth)]
+    path_orders = [euler_order(), sampled_order(paths=10_000 if quick else 400_000, seed=seed)]
+    measured = measure_smoothness(seed=seed, fields=2 if quick else 5, sigmas=SIGMAS[: 2 if quick else None])
+    drawn = {
+        "surfaces": surfaces_figure(shown),
+        "agreement": agreement_figure(agreed),
+        "orders": orders_figure(grid_orders, path_orders),
+        "smoothness": smoothness_figure(measured),
+        "corollary": corollary_figure(),
+    }
+    figures = {name: save_figure(figure, folder, f"theory-{name}") for name, figure in drawn.items()}
+    command = f"pdeplus theory{' --quick' if quick else ''} --seed {seed}"
+    summary = {"command": command} | _numbers(shown, more, agreed, [*grid_orders, *path_orders], measured)
+    write_file(folder / "theory.html", page_text(shown, more, figures).encode())
     write_file(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False).encode())
-    write_file(folder / "summary.md", summary_text(summary).encode())
+    write_file(folder / "summary.md", _summary_text(summary).encode())
     return folder
 
 
-def compute(*, quick: bool, seed: int) -> Findings:
-    """Solve and measure; `quick` leaves out what takes long."""
-    shown = surfaces(seed=seed, points=60, iterations=60, cells=160) if quick else surfaces(seed=seed)
-    smooth = [case for case in cases() if "|x|" not in case.title]  # of a parabola the grid makes no error
-    return Findings(
-        surfaces=shown,
-        more=() if quick else between(shown),
-        agreements=agreements(paths=300, steps=100, points=5, seed=seed) if quick else agreements(seed=seed),
-        grid_orders=tuple(grid_order(case) for case in (smooth[1:2] if quick else smooth)),
-        path_orders=(euler_order(), sampled_order(paths=10_000 if quick else 400_000, seed=seed)),
-        smoothness=measure_smoothness(seed=seed, fields=2 if quick else 5, sigmas=SIGMAS[: 2 if quick else None]),
-    )
-
-
-def summarise(found: Findings, *, quick: bool, seed: int) -> dict[str, Any]:
+def _numbers(
+    shown: Surfaces, more: Sequence[Surface], agreed: Sequence[Agreement], orders: Sequence[Order], smooth: Smoothness
+) -> dict[str, Any]:
     """Every number as plain values."""
-    shown, smooth = found.surfaces, found.smoothness
     scales = shown.scale_at_points
     least, mean, most = (float(part) for part in (scales.min(), scales.mean(), scales.max()))
+    numbers = ("sigma", "train_accuracy", "held_out_accuracy", "roughness")
     return {
-        "command": f"pdeplus theory{' --quick' if quick else ''} --seed {seed}",
-        "surfaces": {one.name: _surface_row(one) for one in (*shown.surfaces, *found.more)},
+        "surfaces": {
+            one.name: {name: getattr(one, name) for name in numbers} | {"steps": one.solution.steps}
+            for one in (*shown.surfaces, *more)
+        },
         "learnt_scale_at_points": {"least": least, "mean": mean, "most": most},
         "network_to_equation_gap": shown.network_gap,
-        "agreement": {one.title: _agreement_row(one) for one in found.agreements},
-        "orders": {one.title: _order_row(one) for one in (*found.grid_orders, *found.path_orders)},
+        "agreement": {
+            one.title: {
+                "inside": one.inside,
+                "points": len(one.x),
+                "largest_grid_error": float((one.grid - one.exact).abs().max()),
+                "largest_path_error": float((one.mean - one.exact).abs().max()),
+            }
+            for one in agreed
+        },
+        "orders": {
+            one.title: {"slope": one.slope, "slope_error": one.slope_error, "steps": one.steps, "errors": one.errors}
+            for one in orders
+        },
         "theorem_1": {
             "exponents_sign": smooth.step._asdict(),
             "exponents_tanh_small_sigma": smooth.slope_small._asdict(),
@@ -97,53 +100,15 @@ def summarise(found: Findings, *, quick: bool, seed: int) -> dict[str, Any]:
             "samples": len(smooth.samples),
             "benes": [one._asdict() for one in smooth.escapes],
         },
-        "corollary": [_corollary_row(sigma) for sigma in (0.3, 0.5, 1.0, 2.0, 10.0)],
+        "corollary": [corollary_row(sigma) for sigma in (0.3, 0.5, 1.0, 2.0, 10.0)],
     }
 
 
-def _surface_row(one: Surface) -> dict[str, float | int | None]:
-    right = {"train_accuracy": one.train_accuracy, "held_out_accuracy": one.held_out_accuracy}
-    return {"sigma": one.sigma, **right, "roughness": one.roughness, "steps": one.solution.steps}
-
-
-def _agreement_row(one: Agreement) -> dict[str, float | int]:
-    grid = float((one.grid - one.exact).abs().max())
-    paths = float((one.mean - one.exact).abs().max())
-    return {"inside": one.inside, "points": len(one.x), "largest_grid_error": grid, "largest_path_error": paths}
-
-
-def _order_row(one: Order) -> dict[str, Any]:
-    return {"slope": one.slope, "slope_error": one.slope_error, "steps": one.steps, "errors": one.errors}
-
-
-def _corollary_row(sigma: float) -> dict[str, float | int | None]:
-    """σ in parts of the cell's width, ten cells, ε = 0.05, an output in [0, 1] and a loss in [0, 1]."""
-    smooth = smoothness_term(sigma, distance=1.0, constant=smoothness_constant(oscillation=1.0))
-    bound = smooth + sampling_term(10_000, cells=10, failure=0.05)
-    needed = samples_needed(smooth, cells=10, failure=0.05)
-    return {"sigma_over_distance": sigma, "bound_at_10000": bound, "samples_needed": needed}
-
-
-def _draw(found: Findings, folder: Path) -> dict[str, bytes]:
-    """The figures as PNG, by name; each is a file, too."""
-    figures = {
-        "surfaces": surfaces_figure(found.surfaces),
-        "agreement": agreement_figure(found.agreements),
-        "orders": orders_figure(found.grid_orders, found.path_orders),
-        "smoothness": smoothness_figure(found.smoothness),
-        "corollary": corollary_figure(),
-    }
-    return {name: save_figure(figure, folder, f"theory-{name}") for name, figure in figures.items()}
-
-
-def summary_text(summary: Mapping[str, Any]) -> str:
+def _summary_text(summary: Mapping[str, Any]) -> str:
     """The main numbers as Markdown."""
+    accuracies = ("train_accuracy", "held_out_accuracy")
     surfaces = [
-        (
-            name,
-            *(f"{100 * row[key]:.1f} %" for key in ("train_accuracy", "held_out_accuracy")),
-            f"{row['roughness']:.2f}",
-        )
+        (name, *(f"{100 * row[key]:.1f} %" for key in accuracies), f"{row['roughness']:.2f}")
         for name, row in summary["surfaces"].items()
     ]
     agreement = [
@@ -151,12 +116,18 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         for name, row in summary["agreement"].items()
     ]
     orders = [(name, f"{row['slope']:.3f} ± {row['slope_error']:.3f}") for name, row in summary["orders"].items()]
+    found = summary["theorem_1"]
+    fit = found["exponents_sign"]
+    distance = f"‖δ‖ to {fit['distance']:.3f} ± {fit['distance_error']:.3f}"
+    sigma = f"σ to {fit['sigma']:.3f} ± {fit['sigma_error']:.3f}"
+    constants = f"least C {found['least_constant']:.3f}, that of the bound {found['constant_of_the_bound']:.3f}"
+    ratio = f"largest difference ÷ bound {found['largest_difference_over_bound']:.3f}"
     parts = [
         f"# Theory, measured\n\n`{summary['command']}`",
         _table(("diffusion", "train", "held out", "mean slope"), surfaces),
         _table(("closed form", "inside the 99.9 % interval", "largest grid error"), agreement),
         _table(("refinement", "fitted order"), orders),
-        _theorem(summary["theorem_1"]),
+        f"Theorem 1, sign(x) at the end, {found['samples']} samples: {distance}, {sigma}; {constants}; {ratio}.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -167,10 +138,54 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---|" + "---:|" * (len(titles) - 1), *lines[1:]])
 
 
-def _theorem(found: Mapping[str, Any]) -> str:
-    fit = found["exponents_sign"]
-    distance = f"‖δ‖ to {fit['distance']:.3f} ± {fit['distance_error']:.3f}"
-    sigma = f"σ to {fit['sigma']:.3f} ± {fit['sigma_error']:.3f}"
-    constants = f"least C {found['least_constant']:.3f}, that of the bound {found['constant_of_the_bound']:.3f}"
-    ratio = f"largest difference ÷ bound {found['largest_difference_over_bound']:.3f}"
-    return f"Theorem 1, sign(x) at the end, {found['samples']} samples: {distance}, {sigma}; {constants}; {ratio}."
+def page_text(found: Surfaces, more: Sequence[Surface], figures: Mapping[str, bytes]) -> str:
+    """The interactive page's HTML: sliders for σ and time over the solutions, and the figures; templates hold its text.
+
+    Args:
+        found: the four surfaces of the figure.
+        more: further fixed scales for the slider.
+        figures: PNGs of surfaces, agreement, orders, smoothness and corollary.
+    """
+    every = [*found.surfaces[:2], *more, *found.surfaces[2:]]
+    train, along = found.fitted.train, flow(found.fitted.velocity, found.fitted.train.x)
+    places = [listed(along[round(t * LAYERS)]) for t in TIMES]
+    values = torch.stack([_bytes(surface) for surface in every])
+    data = {
+        "cells": SHOWN_CELLS,
+        "low": -SIDE,
+        "high": SIDE,
+        "times": TIMES,
+        "names": [f"{surface.sigma:g}" if surface.sigma is not None else "adaptive" for surface in every],
+        "told": [_told(surface) for surface in every],
+        "places": [[[round(x, 3), round(y, 3)] for x, y in place] for place in places],
+        "given": _digits(train.given == 1),
+        "predicted": [_digits(surface.solution.at(train.x) > 0.5) for surface in every],
+        "values": base64.b64encode(values.numpy().tobytes()).decode(),
+    }
+    return render_page(
+        "pdeplus.theory",
+        last_sigma=len(every) - 2,  # the last one is adaptive
+        last_time=len(TIMES) - 1,
+        figures={name: base64.b64encode(png).decode() for name, png in figures.items()},
+        seed=found.fitted.seed,
+        data=data,
+    )
+
+
+def _bytes(surface: Surface) -> Tensor:
+    """u at every kept time in the pictures' cells, times×cells×cells, 0 to 255."""
+    step = 2 * SIDE / SHOWN_CELLS
+    side = torch.arange(SHOWN_CELLS, dtype=torch.float64) * step - SIDE + step / 2
+    x = torch.stack(torch.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+    u = torch.stack([surface.solution.at(x, t) for t in TIMES])
+    return (255 * u.clamp(0, 1)).round().to(torch.uint8)
+
+
+def _told(surface: Surface) -> str:
+    right = f"{100 * surface.train_accuracy:.1f} % of the training labels, {100 * surface.held_out_accuracy:.1f} %"
+    kind = "Learnt σ(x)" if surface.sigma is None else f"σ = {surface.sigma:g}"
+    return f"{kind}: {right} of held-out points right; mean slope |∇u| {surface.roughness:.2f} at t = 0."
+
+
+def _digits(mask: Tensor) -> str:
+    return "".join("1" if flag else "0" for flag in listed(mask))

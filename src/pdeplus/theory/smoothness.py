@@ -18,9 +18,8 @@ from torch import Tensor
 from .._lib.long_work import counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
-from ._numerics import rows
-from .problems import Problem, benes, decayed_time
-from .transport import Grid, solve
+from .problems import Field, Problem, benes, decayed_time, everywhere, listed
+from .transport import box, solve
 
 SIGMAS = (1.0, 0.5, 0.25, 0.1, 0.05)
 DISTANCES = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -30,7 +29,7 @@ NARROW = 0.5
 CELLS_PER_SIGMA = 8
 WALL, LOOKED_AT = 5.0, 1.5
 """Half the box that is solved in, and half the interval of the points x."""
-LEAST_POINTS = 161
+LEAST_CELLS = 160
 WAVES = 3
 """Number of waves in a random field."""
 Ending = Literal["step", "slope"]
@@ -76,8 +75,8 @@ class Smoothness:
         expansions: L of each field.
         step: exponents for sign(x) over all σ, ‖δ‖ ≤ σ/2.
         slope_small: the same for tanh(2x) over the three smallest σ.
-        tightest: the largest difference ÷ bound over all samples.
-        constant: the least C with difference ≤ C‖δ‖/σ on all samples.
+        tightest: the largest difference ÷ bound.
+        constant: the least C with difference ≤ C‖δ‖/σ.
         escapes: what the Beneš drift does as σ falls.
     """
 
@@ -95,13 +94,13 @@ def measure_smoothness(*, fields: int = 5, seed: int = 0, sigmas: Sequence[float
 
     Each field is a sum of three moving waves, of which the largest slope L is known. u is solved on a grid of σ/8.
     """
-    drawn = [random_field(seed, i) for i in range(fields)]
+    drawn = [_random_drift(seed, i) for i in range(fields)]
     samples = list[Sample]()
     with counting_bar("smoothness", len(drawn) * len(sigmas) * 2, "solution") as count:
-        for i, (field, expansion) in enumerate(drawn):
+        for i, (drift, expansion) in enumerate(drawn):
             for ending in ("step", "slope"):
                 for sigma in sigmas:
-                    samples += _samples(i, field, expansion, ending, sigma)
+                    samples += _samples(i, drift, expansion, ending, sigma)
                     count(1)
     smallest = sorted(sigmas)[:3]
     return Smoothness(
@@ -115,37 +114,17 @@ def measure_smoothness(*, fields: int = 5, seed: int = 0, sigmas: Sequence[float
     )
 
 
-class Wave(NamedTuple):
-    """a sin(kx + φ + ωt)."""
-
-    height: float
-    number: float
-    phase: float
-    speed: float
-
-
-def random_field(seed: int, index: int) -> tuple[tuple[Wave, ...], float]:
-    """Three waves and the largest ∂F/∂x of their sum, as 1000 × 50 points and times have it."""
-    numbers = torch.rand(WAVES, 4, generator=generator_for(seed, "waves", index), dtype=torch.float64)
-    waves = tuple(Wave(0.2 + 0.6 * a, 0.5 + 1.5 * k, 2 * math.pi * p, 4 * s - 2) for a, k, p, s in rows(numbers))
-    x, t = torch.linspace(-WALL, WALL, 1000).double()[:, None], torch.linspace(0, 1, 50).double()
-    slopes = sum((w.height * w.number * (w.number * x + w.phase + w.speed * t).cos() for w in waves), torch.zeros(()))
-    return waves, float(slopes.max())
-
-
-def wave_problem(waves: Sequence[Wave], sigma: float, ending: Ending) -> Problem:
-    """The waves as drift, a constant scale, and sign(x) or tanh(2x) at the end."""
+def _random_drift(seed: int, index: int) -> tuple[Field, float]:
+    """F = Σ a sin(kx + φ + ωt) of three waves, and its largest ∂F/∂x, as 1000 × 50 points and times have it."""
+    numbers = listed(torch.rand(WAVES, 4, generator=generator_for(seed, "waves", index), dtype=torch.float64))
+    waves = [(0.2 + 0.6 * a, 0.5 + 1.5 * k, 2 * math.pi * phase, 4 * speed - 2) for a, k, phase, speed in numbers]
 
     def drift(x: Tensor, t: float) -> Tensor:
-        return sum((w.height * (w.number * x + w.phase + w.speed * t).sin() for w in waves), torch.zeros_like(x))
+        return sum((a * (k * x + phase + speed * t).sin() for a, k, phase, speed in waves), torch.zeros_like(x))
 
-    return Problem(
-        dimension=1,
-        drift=drift,
-        scale=lambda x, t: x.new_full((len(x),), sigma),
-        terminal=lambda x: x[:, 0].sign() if ending == "step" else (2 * x[:, 0]).tanh(),
-        bounds=(-1.0, 1.0),
-    )
+    x, t = torch.linspace(-WALL, WALL, 1000).double()[:, None], torch.linspace(0, 1, 50).double()
+    slopes = sum((a * k * (k * x + phase + speed * t).cos() for a, k, phase, speed in waves), torch.zeros(()))
+    return drift, float(slopes.max())
 
 
 def fit_exponents(samples: Sequence[Sample]) -> Fit:
@@ -171,11 +150,17 @@ def escape(sigma: float) -> Escape:
     return Escape(sigma, difference, difference / sigma, difference / math.sqrt(sigma))
 
 
-def _samples(index: int, waves: Sequence[Wave], expansion: float, ending: Ending, sigma: float) -> list[Sample]:
+def _samples(index: int, drift: Field, expansion: float, ending: Ending, sigma: float) -> list[Sample]:
     """The largest differences over x at each distance, with the bound for this field."""
-    points = 2 * math.ceil(WALL * CELLS_PER_SIGMA / sigma) + 1
-    grid = Grid(low=(-WALL,), high=(WALL,), points=(max(points, LEAST_POINTS),))
-    solution = solve(wave_problem(waves, sigma, ending), grid)
+    problem = Problem(
+        dimension=1,
+        drift=drift,
+        scale=everywhere(sigma),
+        terminal=lambda x: x[:, 0].sign() if ending == "step" else (2 * x[:, 0]).tanh(),
+        bounds=(-1.0, 1.0),
+    )
+    cells = max(2 * math.ceil(WALL * CELLS_PER_SIGMA / sigma), LEAST_CELLS)
+    solution = solve(problem, box(1, WALL, cells))
     x = torch.linspace(-LOOKED_AT, LOOKED_AT, 2001, dtype=torch.float64)[:, None]
     here = solution.at(x)
     found = list[Sample]()
@@ -255,24 +240,27 @@ def sampling_term(samples: int, *, cells: int, failure: float, largest_loss: flo
     return largest_loss * math.sqrt((2 * cells * math.log(2) + 2 * math.log(1 / failure)) / samples)
 
 
-def is_vacuous(bound: float, *, largest_loss: float = 1.0) -> bool:
-    """Whether a bound on the generalisation error says nothing: no error exceeds the largest loss."""
-    return bound >= largest_loss
-
-
 def samples_needed(smoothness: float, *, cells: int, failure: float, largest_loss: float = 1.0) -> int | None:
-    """The least N for which the bound is below M; None where its first term alone is not.
+    """The least N for which the bound is below M, so that it says anything; None where its first term alone is not.
 
     Args:
         smoothness: the first term, from `smoothness_term`.
         cells: K.
         failure: ε.
-        largest_loss: M.
+        largest_loss: M, which no error exceeds.
     """
-    if is_vacuous(smoothness, largest_loss=largest_loss):
+    if smoothness >= largest_loss:
         return None
     one = sampling_term(1, cells=cells, failure=failure, largest_loss=largest_loss)
     return math.floor((one / (largest_loss - smoothness)) ** 2) + 1
+
+
+def corollary_row(sigma: float) -> dict[str, float | int | None]:
+    """The corollary in numbers: σ in parts of the cell's width, ten cells, ε = 0.05, output and loss in [0, 1]."""
+    smooth = smoothness_term(sigma, distance=1.0, constant=smoothness_constant(oscillation=1.0))
+    bound = smooth + sampling_term(10_000, cells=10, failure=0.05)
+    needed = samples_needed(smooth, cells=10, failure=0.05)
+    return {"sigma_over_distance": sigma, "bound_at_10000": bound, "samples_needed": needed}
 
 
 def _check(**values: float) -> None:

@@ -14,8 +14,7 @@ from .._lib.long_work import Count, counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import coverage_nll
-from ._numerics import lengths, one_thread
-from .problems import Field, Problem
+from .problems import Field, Problem, everywhere, lengths, one_thread
 from .transport import Grid, Solution, box, solve
 
 LAYERS = 16
@@ -80,17 +79,12 @@ class Fitted:
 class Surface:
     """One solution with what it is worth: shares of right answers, and the mean |∇u| over what is drawn.
 
-    Args:
-        name: none, small, large or adaptive.
-        sigma: the fixed scale; None where it is learnt.
-        solution: u on the grid.
-        train_accuracy: against the labels as given, wrong ones included.
-        held_out_accuracy: against true labels.
-        roughness: at t = 0.
+    Training points count with the labels as given, wrong ones included; held-out points with true labels.
     """
 
     name: str
     sigma: float | None
+    """The fixed scale; None where it is learnt."""
     solution: Solution
     train_accuracy: float
     held_out_accuracy: float
@@ -100,19 +94,15 @@ class Surface:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Surfaces:
-    """All that the figure shows, and how far the network is from the equation.
-
-    Args:
-        fitted: points and fields.
-        surfaces: none, small, large, adaptive.
-        network_gap: mean |network - u| over held-out points, both without diffusion.
-        scale_at_points: the learnt G at the training points.
-    """
+    """All that the figure shows, and how far the network is from the equation."""
 
     fitted: Fitted
     surfaces: tuple[Surface, ...]
+    """None, small, large, adaptive."""
     network_gap: float
+    """Mean |network - u| over held-out points, both without diffusion."""
     scale_at_points: Tensor
+    """The learnt G at the training points."""
 
 
 def surfaces(*, seed: int = 0, points: int = 160, iterations: int = 1200, cells: int = 160) -> Surfaces:
@@ -143,32 +133,19 @@ def between(found: Surfaces) -> tuple[Surface, ...]:
 
 
 def _solve_all(fitted: Fitted, wanted: Mapping[str, float | None], grid: Grid) -> tuple[Surface, ...]:
+    """A surface for each name with its fixed scale, or with the learnt one where there is none."""
     solved = list[Surface]()
     with counting_bar("surfaces", len(wanted), "surface") as count:
         for name, sigma in wanted.items():
-            solved.append(surface(fitted, name, sigma, grid))
+            scale = fitted.scale if sigma is None else everywhere(sigma)
+            problem = Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
+            solution = solve(problem, grid, keep=TIMES)
+            train = _accuracy(solution, fitted.train.x, fitted.train.given)
+            held_out = _accuracy(solution, fitted.held_out.x, fitted.held_out.labels)
+            found = {"train_accuracy": train, "held_out_accuracy": held_out, "roughness": roughness(solution)}
+            solved.append(Surface(name=name, sigma=sigma, solution=solution, **found))
             count(1)
     return tuple(solved)
-
-
-def surface(fitted: Fitted, name: str, sigma: float | None, grid: Grid) -> Surface:
-    """One solution and its numbers."""
-    solution = solve(problem_of(fitted, sigma), grid, keep=TIMES)
-    return Surface(
-        name=name,
-        sigma=sigma,
-        solution=solution,
-        train_accuracy=_accuracy(solution, fitted.train.x, fitted.train.given),
-        held_out_accuracy=_accuracy(solution, fitted.held_out.x, fitted.held_out.labels),
-        roughness=roughness(solution),
-    )
-
-
-def problem_of(fitted: Fitted, sigma: float | None) -> Problem:
-    """The equation with a fixed scale, or with the learnt one where there is none."""
-    fixed: Field = lambda x, t: x.new_full((len(x),), sigma or 0.0)  # noqa: E731
-    scale = fitted.scale if sigma is None else fixed
-    return Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
 
 
 def roughness(solution: Solution) -> float:
@@ -192,8 +169,7 @@ def fit_points(*, seed: int = 0, points: int = 160, iterations: int = 1200) -> F
     held_out = two_spirals(HELD_OUT, flipped=0.0, generator=generator_for(seed, "held out"))
     with counting_bar("velocity and diffusion fields", iterations + iterations // 2, "step") as count:
         velocity = fit_velocity(train, iterations=iterations, generator=generator_for(seed, "velocity"), count=count)
-        stream = generator_for(seed, "scale")
-        scale = fit_scale(train, iterations=iterations // 2, generator=stream, count=count)
+        scale = fit_scale(train, iterations=iterations // 2, generator=generator_for(seed, "scale"), count=count)
     return Fitted(seed=seed, train=train, held_out=held_out, velocity=velocity, scale=scale)
 
 

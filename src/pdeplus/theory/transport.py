@@ -1,6 +1,8 @@
-"""The transport equation on a grid: ∂u/∂t + F·∇u + ½G²Δu = 0 (TE_AdaDiff) from u(x, 1) = o(x) back to t = 0.
+"""The transport equation ∂u/∂t + F·∇u + ½G²Δu = 0 (TE_AdaDiff) from u(x, 1) = o(x) back to t = 0, in two ways.
 
-Grids have one or two dimensions; `solve` gives a `Solution`, which knows u at the grid points and between them.
+By paths: `expectation` is the Feynman-Kac expectation (Eq. FK_U) over Euler-Maruyama paths (Eq. SDE_Euler).
+
+On a grid of one or two dimensions: `solve` gives a `Solution`, which knows u at the grid points and between them.
 
 In τ = 1-t the equation reads ∂u/∂τ = F·∇u + ½G²Δu. Space: fourth-order central differences for both terms and, for
 the transport, the dissipation |F|h³/12 ∂⁴u, which together is the third-order upwind-biased difference. Time: the
@@ -22,18 +24,19 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import interpolate
+from scipy import interpolate, stats
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .._lib.seeds import generator_for
 from ..errors import UserError
-from ._numerics import floats, one_thread
-from .problems import Problem, drift_at, scale_at, terminal_at
+from ..functional import diffuse
+from .problems import Problem, check_points, drift_at, listed, one_thread, scale_at, terminal_at
 
 LEAST_POINTS = 5
 """Least number of points along an axis: the width of the difference stencil."""
@@ -47,6 +50,8 @@ SLACK = 0.1
 """Part of o's range on the grid, beyond which u is cut: its peaks may lie between grid points."""
 MARGIN = 1.02
 """Factor on the number of steps chosen here, for what fields do between the looks."""
+ROWS_AT_ONCE = 1 << 15
+"""Paths walked together: their positions and noise stay in a processor's cache."""
 
 
 @final
@@ -98,19 +103,15 @@ class Grid:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """u on a grid at the times that were kept.
-
-    Args:
-        grid: where.
-        times: when, in the order asked for.
-        values: times×grid points.
-        steps: how many time steps from 1 to 0 it took.
-    """
+    """u on a grid at the times that were kept."""
 
     grid: Grid
     times: tuple[float, ...]
+    """In the order asked for."""
     values: Tensor
+    """Times×grid points."""
     steps: int
+    """From t = 1 to t = 0."""
 
     def on_grid(self, t: float = 0.0) -> Tensor:
         """u(·, t) on the grid; t must be among the times that were kept."""
@@ -147,11 +148,19 @@ def solve(problem: Problem, grid: Grid, steps: int | None = None, *, keep: Seque
     """
     if problem.dimension != grid.dimension:
         raise UserError(f"grid has {grid.dimension} dimensions and the problem {problem.dimension}; they must agree")
-    _check_times(keep)
+    if not keep:
+        raise UserError("keep must name at least one time, such as 0.0")
+    for t in keep:
+        if not 0 <= t <= 1:
+            raise UserError(f"keep has {t:g}; times must lie between 0 and 1")
     u = terminal_at(problem, grid.nodes).double().reshape(grid.points)
-    bounds = problem.bounds or _range(u)
-    chosen = _check_steps(steps, least_steps(problem, grid), grid)
-    check_resolution(problem, grid)
+    low, high = float(u.min()), float(u.max())
+    bounds = problem.bounds or (low - SLACK * (high - low), high + SLACK * (high - low))
+    least = least_steps(problem, grid)
+    if steps is not None and steps < least:
+        raise UserError(f"steps={steps} must be at least {least} for these fields on {_shape(grid.points)} points")
+    chosen = math.ceil(MARGIN * least) if steps is None else steps
+    _check_resolution(problem, grid)
     kept, now, taken = {1.0: u}, 1.0, 0
     for until in sorted(set(keep) - {1.0}, reverse=True):
         parts = math.ceil((now - until) * chosen - 1e-9)
@@ -173,7 +182,7 @@ def least_steps(problem: Problem, grid: Grid) -> int:
     return max(1, math.ceil(max(needs)))
 
 
-def check_resolution(problem: Problem, grid: Grid) -> None:
+def _check_resolution(problem: Problem, grid: Grid) -> None:
     """Refuse, or warn of, a grid that smooths more than the diffusion does.
 
     Over unit time the diffusion damps a wave of length 2πG by e^{-1/2} and the scheme by e^{-|F|h³/12G⁴}: the grid is
@@ -187,16 +196,14 @@ def check_resolution(problem: Problem, grid: Grid) -> None:
     share = float(coarse.sum()) / len(nodes)
     if share == 0:
         return
-    text = f"points={_shape(grid)} smooth more than the diffusion asked for at {100 * share:.3g} % of the grid"
+    text = f"points={_shape(grid.points)} smooth more than the diffusion asked for at {100 * share:.3g} % of the grid"
     if share > 0.5:
         raise UserError(f"{text}; {_sufficient(grid, enough.quantile(0.5, 0))} points suffice for most of it")
     most = _sufficient(grid, enough[coarse].quantile(0.5, 0))
     warnings.warn(f"{text}, where u comes out smoother than it is; {most} points would halve this", stacklevel=3)
 
 
-@final
-@dataclass(frozen=True)
-class _Coefficients:
+class _Coefficients(NamedTuple):
     """Fields at a time, and the weights that they give five neighbours along each axis."""
 
     drift: Tensor
@@ -206,9 +213,8 @@ class _Coefficients:
 
 def _sufficient(grid: Grid, spacing: Tensor) -> str:
     """How many points along each axis make a spacing no larger than this."""
-    lengths = [high - low for low, high in zip(grid.low, grid.high, strict=True)]
-    least = [math.ceil(length / h) + 1 for length, h in zip(lengths, floats(spacing), strict=True)]
-    return " × ".join(str(max(n, now)) for n, now in zip(least, grid.points, strict=True))
+    axes = zip(grid.low, grid.high, listed(spacing), grid.points, strict=True)
+    return _shape([max(math.ceil((high - low) / h) + 1, now) for low, high, h, now in axes])
 
 
 def _march(
@@ -226,11 +232,6 @@ def _march(
         u = (1 / 3 * u + 2 / 3 * (two + dt * _rate(two, half))).clamp(*bounds)
         first = last
     return u
-
-
-def _range(u: Tensor) -> tuple[float, float]:
-    low, high = float(u.min()), float(u.max())
-    return low - SLACK * (high - low), high + SLACK * (high - low)
 
 
 def _rate(u: Tensor, coefficients: _Coefficients) -> Tensor:
@@ -255,22 +256,17 @@ def _coefficients(problem: Problem, grid: Grid, t: float, dt: float, before: _Co
         raise UserError(f"steps={math.ceil(1 / dt)} must be at least {least} for the fields at t={t:.4g}")
     half_square = (scale.double().square() / 2).reshape(grid.points)
     pairs = zip(drift.double().T, grid.spacing, strict=True)
-    weights = tuple(_weights(_held(f.reshape(grid.points), axis), half_square, h) for axis, (f, h) in enumerate(pairs))
+    weights = tuple(_weights(f.reshape(grid.points), half_square, h, axis) for axis, (f, h) in enumerate(pairs))
     return _Coefficients(drift, scale, weights)
 
 
-def _weights(drift: Tensor, half_square: Tensor, h: float) -> tuple[Tensor, ...]:
-    """The weights of u at -2h, -h, 0, h, 2h in F ∂u - |F|h³/12 ∂⁴u + ½G² ∂²u."""
-    f, a, d = drift / (12 * h), drift.abs() / (12 * h), half_square / (12 * h * h)
-    return f - a - d, -8 * f + 4 * a + 16 * d, -6 * a - 30 * d, 8 * f + 4 * a + 16 * d, -f - a - d
-
-
-def _held(drift: Tensor, axis: int) -> Tensor:
-    """The drift without what leads through the walls at the ends of an axis."""
-    held = drift.clone()
+def _weights(drift: Tensor, half_square: Tensor, h: float, axis: int) -> tuple[Tensor, ...]:
+    """The weights of u at -2h, -h, 0, h, 2h along an axis in F ∂u - |F|h³/12 ∂⁴u + ½G² ∂²u."""
+    held = drift.clone()  # without what leads through the walls
     held.select(axis, 0).clamp_(min=0)
     held.select(axis, -1).clamp_(max=0)
-    return held
+    f, a, d = held / (12 * h), held.abs() / (12 * h), half_square / (12 * h * h)
+    return f - a - d, -8 * f + 4 * a + 16 * d, -6 * a - 30 * d, 8 * f + 4 * a + 16 * d, -f - a - d
 
 
 def _need(drift: Tensor, scale: Tensor, grid: Grid) -> float:
@@ -278,22 +274,6 @@ def _need(drift: Tensor, scale: Tensor, grid: Grid) -> float:
     transport = sum((f.abs() / h for f, h in zip(drift.double().T, grid.spacing, strict=True)), torch.zeros(()))
     diffusion = scale.double().square() / 2 * sum(h**-2 for h in grid.spacing)
     return float((transport / TRANSPORT_LIMIT + diffusion / DIFFUSION_LIMIT).max())
-
-
-def _check_steps(steps: int | None, least: int, grid: Grid) -> int:
-    if steps is None:
-        return math.ceil(MARGIN * least)
-    if steps < least:
-        raise UserError(f"steps={steps} must be at least {least} for these fields on {_shape(grid)} points")
-    return steps
-
-
-def _check_times(keep: Sequence[float]) -> None:
-    if not keep:
-        raise UserError("keep must name at least one time, such as 0.0")
-    for t in keep:
-        if not 0 <= t <= 1:
-            raise UserError(f"keep has {t:g}; times must lie between 0 and 1")
 
 
 def _spline(grid: Grid, values: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -305,5 +285,69 @@ def _spline(grid: Grid, values: NDArray[np.float64], x: NDArray[np.float64]) -> 
     return np.asarray(splines.RectBivariateSpline(*axes, values)(x[:, 0], x[:, 1], grid=False))
 
 
-def _shape(grid: Grid) -> str:
-    return " × ".join(map(str, grid.points))
+def _shape(points: Sequence[int]) -> str:
+    return " × ".join(map(str, points))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """u(points, 0) as the mean over paths, with an interval for each point, N.
+
+    The interval is for the Euler-Maruyama expectation: it does not hold the error of finite steps, which falls as
+    1/steps.
+    """
+
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    standard_error: Tensor
+
+
+@one_thread()
+def expectation(
+    problem: Problem, points: Tensor, *, paths: int, steps: int, seed: int, confidence: float = 0.95
+) -> Expectation:
+    """E[o(x(1)) | x(0) = point] over `paths` independent paths from each point.
+
+    Equal seeds give equal results; memory does not grow with `paths`.
+
+    Args:
+        problem: the fields.
+        points: N×d, finite.
+        paths: from each point, at least 2.
+        steps: of each path, at least 1.
+        seed: of the noise.
+        confidence: that the interval of one point holds the expectation, between 0 and 1.
+    """
+    for name, value, least in (("paths", paths, 2), ("steps", steps, 1)):
+        if value < least:
+            raise UserError(f"{name}={value} must be at least {least}")
+    if not 0 < confidence < 1:
+        raise UserError(f"confidence={confidence:g} must lie between 0 and 1, such as 0.95")
+    check_points("points", points, problem.dimension)
+    starts = range(0, len(points), ROWS_AT_ONCE)
+    parts = [_moments(problem, points[i : i + ROWS_AT_ONCE], paths, steps, seed, i) for i in starts]
+    mean, squares = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    error = (squares / (paths - 1) / paths).sqrt()
+    half = float(stats.norm.ppf((1 + confidence) / 2)) * error  # type: ignore[reportUnknownArgumentType]
+    return Expectation(mean=mean, low=mean - half, high=mean + half, standard_error=error)
+
+
+def _moments(problem: Problem, points: Tensor, paths: int, steps: int, seed: int, block: int) -> tuple[Tensor, Tensor]:
+    """Mean and sum of squared deviations of o(x(1)) from each point, N each, joined chunk by chunk (Chan et al.)."""
+    dt, at_once = 1 / steps, max(ROWS_AT_ONCE // len(points), 1)
+    mean, squares, done = torch.zeros(len(points)).double(), torch.zeros(len(points)).double(), 0
+    for start in range(0, paths, at_once):
+        n = min(at_once, paths - start)
+        generator = generator_for(seed, "paths", block, start)
+        x = points.repeat_interleave(n, 0)
+        for i in range(steps):  # x ← x + F Δt + G √Δt ε
+            scale = scale_at(problem, x, i * dt)[:, None] * math.sqrt(dt)
+            x = diffuse(x + drift_at(problem, x, i * dt) * dt, scale, generator)
+        values = terminal_at(problem, x).double().reshape(len(points), n)
+        gap = values.mean(-1) - mean
+        squares += (values - values.mean(-1, keepdim=True)).square().sum(-1) + gap.square() * done * n / (done + n)
+        mean += gap * n / (done + n)
+        done += n
+    return mean, squares
