@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pdeplus.errors import UserError
-from pdeplus.theory.checks import agreements, euler_expectation, euler_order, exact, sampled_order
-from pdeplus.theory.problems import Problem, constant, ornstein_uhlenbeck
+from pdeplus.theory.checks import agreements, euler_expectation, euler_order, sampled_order
+from pdeplus.theory.problems import Problem, constant, exact, ornstein_uhlenbeck
 from pdeplus.theory.transport import ROWS_AT_ONCE, expectation
 
 ORIGIN = torch.zeros(1, 1, dtype=torch.float64)

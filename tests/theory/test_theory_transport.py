@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pdeplus.errors import UserError
-from pdeplus.theory.checks import CELLS, cases, exact, grid_order
-from pdeplus.theory.problems import Problem, benes, constant, geometric, ornstein_uhlenbeck, stretched
+from pdeplus.theory.checks import CELLS, cases, grid_order
+from pdeplus.theory.problems import Problem, benes, constant, exact, geometric, ornstein_uhlenbeck, stretched
 from pdeplus.theory.transport import DIFFUSION_LIMIT, TRANSPORT_LIMIT, Grid, box, least_steps, solve
 
 CASES = {case.title: case for case in cases()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._lib.long_work import counting_bar
-from .problems import Problem, bump_expectation, constant, geometric, lengths, ornstein_uhlenbeck, stretched
+from .problems import Problem, bump_expectation, constant, exact, geometric, lengths, ornstein_uhlenbeck, stretched
 from .transport import box, expectation, solve
 
 CONFIDENCE = 0.999
@@ -120,10 +120,9 @@ def sampled_order(*, paths: int = 400_000, seed: int = 0, start: float = -1.2) -
     problem = stretched(rate=1.0)
     point = torch.tensor([[start]], dtype=torch.float64)
     true = float(exact(problem, point))
-    found = [expectation(problem, point, paths=paths, steps=n, seed=seed) for n in FEW_STEPS]
-    return fitted_order(
-        "Euler-Maruyama, G = s√(1+x²), sampled", [1 / n for n in FEW_STEPS], [abs(float(e.mean) - true) for e in found]
-    )
+    means = [float(expectation(problem, point, paths=paths, steps=n, seed=seed).mean) for n in FEW_STEPS]
+    errors = [abs(mean - true) for mean in means]
+    return fitted_order("Euler-Maruyama, G = s√(1+x²), sampled", [1 / n for n in FEW_STEPS], errors)
 
 
 def fitted_order(title: str, steps: Sequence[float], errors: Sequence[float]) -> Order:
@@ -133,9 +132,3 @@ def fitted_order(title: str, steps: Sequence[float], errors: Sequence[float]) ->
     left = y - slope * x - offset
     error = math.sqrt(float(left @ left) / (len(x) - 2) / float(((x - x.mean()) ** 2).sum()))
     return Order(title, tuple(steps), tuple(errors), float(slope), error)
-
-
-def exact(problem: Problem, x: Tensor) -> Tensor:
-    """The closed form at t = 0."""
-    assert problem.solution is not None
-    return problem.solution(x, 0.0)

@@ -10,17 +10,9 @@ import torch
 
 from .._lib.files import write_file
 from .._lib.registry import require
+from . import smoothness
 from .checks import CONFIDENCE, Agreement, Order
 from .problems import listed
-from .smoothness import (
-    Smoothness,
-    difference_bound,
-    samples_needed,
-    sampling_term,
-    smoothness_constant,
-    smoothness_term,
-    spreading_factor,
-)
 from .surfaces import SHOWN, Points, Surface, Surfaces
 
 if TYPE_CHECKING:
@@ -87,7 +79,7 @@ def orders_figure(grids: Sequence[Order], paths: Sequence[Order]) -> "Figure":
     return figure
 
 
-def smoothness_figure(found: Smoothness) -> "Figure":
+def smoothness_figure(found: smoothness.Smoothness) -> "Figure":
     """Theorem 1: all differences under the sharp bound; what small σ does; and a bounded drift that escapes."""
     figure = _figure(16, 5.2)
     axes = _axes(figure, 1, 3, 1, "o = sign(x), random drifts", "κ(L) ‖δ‖/σ", "largest |u(x+δ,0) − u(x,0)|")
@@ -112,11 +104,11 @@ def corollary_figure() -> "Figure":
     """The corollary's bound over σ for several N, and the N it takes to say anything."""
     figure = _figure(13, 5.2)
     sigmas = np.geomspace(0.1, 30, 200)
-    constant = smoothness_constant(oscillation=1.0)
-    terms = [smoothness_term(float(s), distance=1.0, constant=constant) for s in sigmas]
+    constant = smoothness.smoothness_constant(oscillation=1.0)
+    terms = [smoothness.smoothness_term(float(s), distance=1.0, constant=constant) for s in sigmas]
     left = _axes(figure, 1, 2, 1, "the bound, K = 10 cells, ε = 0.05", "σ ÷ ‖δ'‖", "bound ÷ largest loss")
     for n, colour in ((10**2, PURPLE), (10**3, GREEN), (10**4, BLUE), (10**6, ORANGE)):
-        bounds = np.array(terms) + sampling_term(n, cells=10, failure=0.05)
+        bounds = np.array(terms) + smoothness.sampling_term(n, cells=10, failure=0.05)
         left.loglog(sigmas, bounds, color=colour, label=f"N = {n:,}")
     left.axhspan(1, 10, color=FAINT, alpha=0.5, lw=0)
     left.text(1, 3, "says nothing: no loss is larger", fontsize=FONT, ha="left")
@@ -124,7 +116,7 @@ def corollary_figure() -> "Figure":
     left.legend(fontsize=FONT - 1, frameon=False, loc="lower left")
     right = _axes(figure, 1, 2, 2, "samples until it says anything, ε = 0.05", "σ ÷ ‖δ'‖", "N")
     for cells, colour in ((10, BLUE), (1000, GREEN), (10**6, ORANGE)):
-        needed = [samples_needed(term, cells=cells, failure=0.05) for term in terms]
+        needed = [smoothness.samples_needed(term, cells=cells, failure=0.05) for term in terms]
         right.loglog(sigmas, [n or np.nan for n in needed], color=colour, label=f"K = {cells:,} cells")
     right.axvspan(sigmas[0], constant, color=FAINT, alpha=0.5, lw=0)
     right.text(0.105, 1e4, "no N is\nenough", fontsize=FONT)
@@ -170,16 +162,17 @@ def _shown(surface: Surface, n: int) -> tuple[Any, Any, Any]:
     return x.numpy(), y.numpy(), u.numpy()
 
 
-def _draw_differences(axes: "Axes", found: Smoothness) -> None:
+def _draw_differences(axes: "Axes", found: smoothness.Smoothness) -> None:
     steps = [s for s in found.samples if s.ending == "step"]
     sigmas = sorted({s.sigma for s in steps}, reverse=True)
     for sigma, colour, marker in zip(sigmas, (ORANGE, YELLOW, GREEN, BLUE, PURPLE), "os^Dv", strict=False):
         some = [s for s in steps if s.sigma == sigma]
-        ratio = [spreading_factor(found.expansions[s.field]) * s.distance / sigma for s in some]
+        ratio = [smoothness.spreading_factor(found.expansions[s.field]) * s.distance / sigma for s in some]
         axes.loglog(ratio, [s.difference for s in some], marker, color=colour, ms=6, label=f"σ = {sigma:g}")
     ratios = np.geomspace(0.1, 10, 80)
-    axes.loglog(ratios, [difference_bound(float(r), 1.0) for r in ratios], color=INK, lw=2, label="sharp bound")
-    axes.loglog(ratios, smoothness_constant() * ratios, "--", color=INK, lw=1, label="C‖δ‖/σ")
+    sharp = [smoothness.difference_bound(float(r), 1.0) for r in ratios]
+    axes.loglog(ratios, sharp, color=INK, lw=2, label="sharp bound")
+    axes.loglog(ratios, smoothness.smoothness_constant() * ratios, "--", color=INK, lw=1, label="C‖δ‖/σ")
     axes.set_ylim(0.05, 4)
     exponents = f"fitted: ‖δ‖ to {found.step.distance:.3f}, σ to {found.step.sigma:.3f}".replace("-", "−")
     axes.text(0.03, 0.95, exponents, transform=axes.transAxes, va="top", fontsize=FONT)

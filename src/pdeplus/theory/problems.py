@@ -115,14 +115,12 @@ def stretched(*, rate: float = 0.5, scale: float = 0.3, width: float = 0.5) -> P
     `constant` at asinh x.
     """
     straight = constant(drift=(rate,), scale=scale, width=width)
-    solution = straight.solution
-    assert solution is not None
     return Problem(
         dimension=1,
         drift=lambda x, t: rate * (1 + x.square()).sqrt() + scale**2 / 2 * x,
         scale=lambda x, t: scale * (1 + x.square()).sqrt().squeeze(-1),
         terminal=lambda x: straight.terminal(x.asinh()),
-        solution=lambda x, t: solution(x.asinh(), t),
+        solution=lambda x, t: exact(straight, x.asinh(), t),
         bounds=(0.0, 1.0),
     )
 
@@ -178,6 +176,12 @@ def _check_positive(**values: float) -> None:
             raise UserError(f"{name}={value:g} must be above 0")
 
 
+def exact(problem: Problem, x: Tensor, t: float = 0.0) -> Tensor:
+    """u(x, t), N, of a problem that has a closed form."""
+    assert problem.solution is not None
+    return problem.solution(x, t)
+
+
 def drift_at(problem: Problem, x: Tensor, t: float) -> Tensor:
     """F(x, t), N×d, finite."""
     return _checked("drift", problem.drift(x, t), x, t, tuple(x.shape))
@@ -192,14 +196,6 @@ def scale_at(problem: Problem, x: Tensor, t: float) -> Tensor:
 def terminal_at(problem: Problem, x: Tensor) -> Tensor:
     """o(x), N, finite."""
     return _checked("terminal", problem.terminal(x), x, 1.0, (len(x),))
-
-
-def check_points(name: str, points: Tensor, dimension: int) -> None:
-    """Refuse points that are not N×d and finite."""
-    if points.ndim != 2 or points.shape[-1] != dimension or not len(points):
-        raise UserError(f"{name} of shape {tuple(points.shape)} must be N×{dimension}, one row for each point")
-    if not points.isfinite().all():
-        raise UserError(f"{name} must be finite; remove the rows with nan or inf")
 
 
 def _checked(name: str, value: Tensor, x: Tensor, t: float, shape: tuple[int, ...]) -> Tensor:

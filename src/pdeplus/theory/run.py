@@ -156,10 +156,10 @@ def page_text(found: Surfaces, more: Sequence[Surface], figures: Mapping[str, by
         "high": SIDE,
         "times": TIMES,
         "names": [f"{surface.sigma:g}" if surface.sigma is not None else "adaptive" for surface in every],
-        "told": [_told(surface) for surface in every],
+        "told": [_sentence(surface) for surface in every],
         "places": [[[round(x, 3), round(y, 3)] for x, y in place] for place in places],
-        "given": _digits(train.given == 1),
-        "predicted": [_digits(surface.solution.at(train.x) > 0.5) for surface in every],
+        "given": "".join(map(str, listed(train.given))),
+        "predicted": ["".join(map(str, listed((one.solution.at(train.x) > 0.5).int()))) for one in every],
         "values": base64.b64encode(values.numpy().tobytes()).decode(),
     }
     return render_page(
@@ -181,11 +181,7 @@ def _bytes(surface: Surface) -> Tensor:
     return (255 * u.clamp(0, 1)).round().to(torch.uint8)
 
 
-def _told(surface: Surface) -> str:
+def _sentence(surface: Surface) -> str:
     right = f"{100 * surface.train_accuracy:.1f} % of the training labels, {100 * surface.held_out_accuracy:.1f} %"
     kind = "Learnt σ(x)" if surface.sigma is None else f"σ = {surface.sigma:g}"
     return f"{kind}: {right} of held-out points right; mean slope |∇u| {surface.roughness:.2f} at t = 0."
-
-
-def _digits(mask: Tensor) -> str:
-    return "".join("1" if flag else "0" for flag in listed(mask))

@@ -18,7 +18,7 @@ from torch import Tensor
 from .._lib.long_work import counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
-from .problems import Field, Problem, benes, decayed_time, everywhere, listed
+from .problems import Field, Problem, benes, decayed_time, everywhere, exact, listed
 from .transport import box, solve
 
 SIGMAS = (1.0, 0.5, 0.25, 0.1, 0.05)
@@ -143,10 +143,8 @@ def fit_exponents(samples: Sequence[Sample]) -> Fit:
 
 def escape(sigma: float) -> Escape:
     """|u(σ²/2, 0) - u(-σ²/2, 0)| for the Beneš drift, in closed form, against (‖δ‖/σ)^α = σ^α."""
-    solution = benes(speed=1.0, scale=sigma).solution
-    assert solution is not None
-    ends = solution(torch.tensor([[-(sigma**2) / 2], [sigma**2 / 2]], dtype=torch.float64), 0.0)
-    difference = float(ends[1] - ends[0])
+    ends = torch.tensor([[-(sigma**2) / 2], [sigma**2 / 2]], dtype=torch.float64)
+    difference = float(exact(benes(speed=1.0, scale=sigma), ends).diff())
     return Escape(sigma, difference, difference / sigma, difference / math.sqrt(sigma))
 
 
@@ -241,13 +239,9 @@ def sampling_term(samples: int, *, cells: int, failure: float, largest_loss: flo
 
 
 def samples_needed(smoothness: float, *, cells: int, failure: float, largest_loss: float = 1.0) -> int | None:
-    """The least N for which the bound is below M, so that it says anything; None where its first term alone is not.
+    """The least N for which the bound is below M, which no error exceeds; None where its first term alone is not.
 
-    Args:
-        smoothness: the first term, from `smoothness_term`.
-        cells: K.
-        failure: ε.
-        largest_loss: M, which no error exceeds.
+    `smoothness` is that first term, from `smoothness_term`; the others are as in `sampling_term`.
     """
     if smoothness >= largest_loss:
         return None

@@ -150,8 +150,7 @@ def _solve_all(fitted: Fitted, wanted: Mapping[str, float | None], grid: Grid) -
 
 def roughness(solution: Solution) -> float:
     """The mean of |∇u(·, 0)| over what is drawn."""
-    u = solution.on_grid()
-    slopes = torch.gradient(u, spacing=solution.grid.spacing)
+    slopes = torch.gradient(solution.on_grid(), spacing=solution.grid.spacing)
     inside = [(axis >= low) & (axis <= high) for axis, (low, high) in zip(solution.grid.axes, SHOWN, strict=True)]
     return float(lengths(torch.stack(list(slopes)), 0)[inside[0]][:, inside[1]].mean())
 
@@ -193,7 +192,7 @@ def fit_velocity(points: Points, *, iterations: int, generator: torch.Generator,
     for choice in choices:
         depth, h, energy = DEPTHS[int(choice)], points.x.float(), torch.zeros(())
         for layer in range(depth):
-            velocity = _evaluate(weights, _with_time(h, layer / depth))
+            velocity = _evaluate(weights, h, layer / depth)
             h, energy = h + velocity / depth, energy + velocity.square().sum(-1).mean() / depth
         loss = binary_cross_entropy_with_logits(STEEPNESS * h[:, 0], points.given.float()) + KINETIC * energy
         optimizer.zero_grad()
@@ -202,7 +201,7 @@ def fit_velocity(points: Points, *, iterations: int, generator: torch.Generator,
         schedule.step()
         count(1)
     frozen = _frozen(weights)
-    return in_layers(lambda x, t: _evaluate(frozen, _with_time(x, t)), LAYERS)
+    return in_layers(lambda x, t: _evaluate(frozen, x, t), LAYERS)
 
 
 def fit_scale(points: Points, *, iterations: int, generator: torch.Generator, count: Count) -> Field:
@@ -281,15 +280,13 @@ def _new_weights(sizes: Sequence[int], generator: torch.Generator) -> Weights:
     return [(w.requires_grad_(), bias.requires_grad_()) for w, bias in drawn]
 
 
-def _evaluate(weights: Weights, h: Tensor) -> Tensor:
-    """A perceptron with tanh."""
+def _evaluate(weights: Weights, h: Tensor, t: float | None = None) -> Tensor:
+    """A perceptron with tanh; a time is one more input."""
+    if t is not None:
+        h = torch.cat([h, h.new_full((len(h), 1), t)], -1)
     for w, bias in weights[:-1]:
         h = torch.addmm(bias, h, w).tanh()
     return torch.addmm(weights[-1][1], h, weights[-1][0])
-
-
-def _with_time(x: Tensor, t: float) -> Tensor:
-    return torch.cat([x, x.new_full((len(x), 1), t)], -1)
 
 
 def _bounded(x: Tensor) -> Tensor:

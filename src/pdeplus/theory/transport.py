@@ -36,7 +36,7 @@ from torch.nn.functional import pad
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import diffuse
-from .problems import Problem, check_points, drift_at, listed, one_thread, scale_at, terminal_at
+from .problems import Problem, drift_at, listed, one_thread, scale_at, terminal_at
 
 LEAST_POINTS = 5
 """Least number of points along an axis: the width of the difference stencil."""
@@ -325,7 +325,10 @@ def expectation(
             raise UserError(f"{name}={value} must be at least {least}")
     if not 0 < confidence < 1:
         raise UserError(f"confidence={confidence:g} must lie between 0 and 1, such as 0.95")
-    check_points("points", points, problem.dimension)
+    if points.ndim != 2 or points.shape[-1] != problem.dimension or not len(points):
+        raise UserError(f"points of shape {tuple(points.shape)} must be N×{problem.dimension}, one row for each point")
+    if not points.isfinite().all():
+        raise UserError("points must be finite; remove the rows with nan or inf")
     starts = range(0, len(points), ROWS_AT_ONCE)
     parts = [_moments(problem, points[i : i + ROWS_AT_ONCE], paths, steps, seed, i) for i in starts]
     mean, squares = (torch.cat(columns) for columns in zip(*parts, strict=True))
