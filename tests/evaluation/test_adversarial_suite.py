@@ -18,8 +18,8 @@ from pdeplus.evaluation import adversarial, loop
 from pdeplus.evaluation.adversarial import build_threat, read_sanity
 from pdeplus.evaluation.records import read_records
 from pdeplus.evaluation.summary import attack_size, compare, scores, series_of
-from pdeplus.reports.book import compose
 from pdeplus.reports.inputs import gather
+from pdeplus.reports.page import compose
 from pdeplus.reports.words import finding
 
 N = 30

@@ -16,10 +16,9 @@ from pdeplus._lib.pages import to_script
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import append_records
 from pdeplus.reports import page
-from pdeplus.reports.book import compose, write_files
 from pdeplus.reports.figures import resolve
 from pdeplus.reports.inputs import Material, gather
-from pdeplus.reports.page import report
+from pdeplus.reports.page import compose, report, write_files
 
 
 class Page(HTMLParser):

@@ -16,19 +16,16 @@ _IN_SCRIPT = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u
 
 
 def render_page(package: str, *, libraries: Sequence[str] = (), **values: Any) -> str:
-    """The text of `templates/page.html` in a package.
+    """The text of `templates/page.html` in a package such as "pdeplus.reports".
 
     Every value is escaped; a name that the template uses and nobody gives is an error. Besides the values it is given
-    `style`, which is page.css beside it; `scripts`, which are the libraries and then page.js; and the `version`.
-
-    Args:
-        package: such as "pdeplus.reports".
-        libraries: scripts that page.js builds on.
-        values: what else the template uses.
+    `style`, which is page.css beside it; `scripts`, which are the libraries and then page.js, which builds on them; and
+    the `version`.
     """
     pages = _environment(package)
-    style, script = (_source(pages, f"page.{kind}") for kind in ("css", "js"))
-    scripts = [safe_script(text) for text in (*libraries, script)]
+    assert pages.loader is not None
+    style, script = (pages.loader.get_source(pages, f"page.{kind}")[0] for kind in ("css", "js"))
+    scripts = [_safe_script(text) for text in (*libraries, script)]
     return pages.get_template("page.html").render(values, style=Markup(style), scripts=scripts, version=__version__)
 
 
@@ -38,7 +35,7 @@ def to_script(value: Any) -> Markup:
     return Markup(text.translate(_IN_SCRIPT))
 
 
-def safe_script(text: str) -> Markup:
+def _safe_script(text: str) -> Markup:
     """A script that cannot end its element early; equal to the browser, which sees no difference in a string."""
     return Markup(text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--"))
 
@@ -55,8 +52,3 @@ def _environment(package: str) -> Environment:
     )
     pages.filters |= {"json": to_script, "sha256": _sha256}
     return pages
-
-
-def _source(pages: Environment, name: str) -> str:
-    assert pages.loader is not None
-    return pages.loader.get_source(pages, name)[0]

@@ -1,15 +1,17 @@
 """The figures of a report: one small function for each about a group of series, and those about training.
 
-Names of figures and menus here lack the prefix that tells chapters apart; `book` adds it.
+Names of figures and menus here lack the prefix that tells chapters apart; `page` adds it.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
+from ..corruptions.base import SEVERITIES
 from ..evaluation.metrics import Estimate, pool
 from ..evaluation.records import CLEAN
 from ..evaluation.summary import CLEAN_TEST, severity_accuracies
 from .content import COSTS
-from .figures import AT_FIRST, CHOSEN, Figure, Menu, Row, Spec, base, cells_spec, lines_spec, series_encoding
+from .figures import AT_FIRST, CHOSEN, SIZE, Figure, Menu, Row, Spec, cells_spec, lines_spec, series_encoding
 from .inputs import Folder, Group, Line
 
 ACCURACIES = {
@@ -32,15 +34,9 @@ ACCURACY, LOSS, SIGMA = "validation/accuracy", "loss/", "sigma/"
 
 def figures_of(group: Group) -> list[Figure]:
     """Every figure that has something to show, in the order of the page."""
-    drawn = list[Figure]()
-    if group.suite == "corruptions":
-        drawn += [heat_map(group), severity_lines(group)]
-        if len(group.lines) > 1:
-            drawn.append(difference_map(group))
-    if group.suite == "domains":
-        drawn.append(domain_dots(group))
-    if group.suite == "adversarial":
-        drawn.append(epsilon_lines(group))
+    corrupted = [heat_map, severity_lines, difference_map] if len(group.lines) > 1 else [heat_map, severity_lines]
+    own = {"corruptions": corrupted, "domains": [domain_dots], "adversarial": [epsilon_lines]}
+    drawn = [draw(group) for draw in own.get(group.suite, [])]
     drawn += [reliability(group), cost_scatter(group), passes(group, group.main_score), passes(group, "ece")]
     return [figure for figure in drawn if figure.rows]
 
@@ -68,20 +64,18 @@ def menus_of(group: Group) -> list[Menu]:
 
 def heat_map(group: Group) -> Figure:
     """Accuracy of one series in every cell."""
-    colour = {"field": "value", "type": "quantitative", "scale": {"scheme": "viridis", "domain": [0, 100]}}
-    spec = cells_spec(colour | {"legend": {"title": "accuracy, %"}}, ".0f")
+    spec = cells_spec({"scheme": "viridis", "domain": [0, 100]}, "accuracy, %", ".0f")
     caption = "Accuracy in every cell, per cent, mean over seeds."
     return Figure(name="heat", caption=caption, spec=spec, rows=_cell_rows(group), one={"series": "first"})
 
 
 def difference_map(group: Group) -> Figure:
     """Accuracy of one series less another's in every cell."""
-    scale = {"scheme": "blueorange", "reverse": True, "domain": [{"expr": "-bound"}, {"expr": "bound"}]}
-    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": "points"}}
+    colours = {"scheme": "blueorange", "reverse": True, "domain": [{"expr": "-bound"}, {"expr": "bound"}]}
     return Figure(
         name="difference",
         caption="The first series less the second, points of accuracy; blue: the first is better.",
-        spec=cells_spec(colour, {CHOSEN: "sign_format"}) | {"params": [{"name": "bound", "value": 1}]},
+        spec=cells_spec(colours, "points", {CHOSEN: "sign_format"}) | {"params": [{"name": "bound", "value": 1}]},
         rows=_cell_rows(group),
         rows_of="heat",
         one={"series": "first"},
@@ -96,8 +90,7 @@ def severity_lines(group: Group) -> Figure:
         for line in group.lines
         for severity, value in severity_accuracies(line.series).items()
     ]
-    order = [CLEAN, 1, 2, 3, 4, 5]
-    x = {"field": "x", "type": "ordinal", "sort": order, "title": "severity", "axis": LEVEL}
+    x = {"field": "x", "type": "ordinal", "sort": [CLEAN, *SEVERITIES], "title": "severity", "axis": LEVEL}
     caption = "Accuracy against severity, mean over the fifteen corruptions; bands: 95 % intervals over seeds."
     spec = lines_spec(x, "accuracy, %", band=True)
     return Figure(name="severity", caption=caption, spec=spec, rows=rows, several=SHOWN_LINES)
@@ -126,19 +119,22 @@ def domain_dots(group: Group) -> Figure:
         for (name, _), value in line.cells.items()
     ]
     x = {"field": "x", "type": "nominal", "sort": None, "title": "domain", "axis": LEVEL}
-    spec = base() | {"mark": DOT, "encoding": series_encoding(x, "accuracy, %")}
+    spec = SIZE | {"mark": DOT, "encoding": series_encoding(x, "accuracy, %")}
     caption = "Accuracy on each domain; clean is the one trained on."
     return Figure(name="domains", caption=caption, spec=spec, rows=rows, several=SHOWN_LINES)
 
 
 def reliability(group: Group) -> Figure:
     """Accuracy against confidence, of clean images or of all corrupted ones."""
-    rows = [
-        {"series": line.name, "images": images, **row}
-        for line in group.lines
-        for images in dict.fromkeys((group.suite, CLEAN))
-        for row in _bin_rows(line, clean=images == CLEAN)
-    ]
+    rows = list[Row]()
+    for line, images in product(group.lines, dict.fromkeys((group.suite, CLEAN))):
+        clean, series = images == CLEAN, line.series
+        complete = [cells for seed, cells in series.seeds.items() if clean or seed not in series.gaps]
+        bins = [r.bins for cells in complete for cell, r in cells.items() if (cell == CLEAN_TEST) == clean and r.bins]
+        for b in pool(bins):
+            if b.n:  # the mean confidence, how often it was right, of how many
+                found = {"x": round(b.confidence / b.n, 4), "y": round(b.correct / b.n, 4), "n": b.n}
+                rows.append({"series": line.name, "images": images, **found})
     share = {"scale": {"domain": [0, 1]}, "type": "quantitative", "axis": {"format": ".1f", "tickCount": 5}}
     spec = lines_spec({"field": "x", "title": "confidence"} | share, "accuracy", band=False, more_tooltips=["n"])
     for layer in spec["layer"]:
@@ -165,7 +161,7 @@ def cost_scatter(group: Group) -> Figure:
     ]
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 20}}
     x |= {"title": {CHOSEN: "cost"}, "axis": {"format": ".3~g", "tickCount": 5}}
-    spec = base() | {"mark": DOT, "encoding": series_encoding(x, ACCURACIES[group.main_score])}
+    spec = SIZE | {"mark": DOT, "encoding": series_encoding(x, ACCURACIES[group.main_score])}
     caption = "Accuracy against cost: further up is better, further left is cheaper (logarithmic)."
     return Figure(name="cost", caption=caption, spec=spec, rows=rows, one={"cost": "costs"}, several=SHOWN_LINES)
 
@@ -179,10 +175,9 @@ def passes(group: Group, score: str) -> Figure:
         if score in line.scores
     ]
     x = {"field": "x", "type": "ordinal", "title": "noisy passes E", "axis": LEVEL}
-    what = title.partition(",")[0]
     return Figure(
         name=f"passes-{score}",
-        caption=f"{what} against the noisy passes averaged; E = 0 is the network without noise.",
+        caption=f"{title.partition(',')[0]} against the noisy passes averaged; E = 0 is the network without noise.",
         spec=lines_spec(x, title, band=True),
         rows=rows,
         several={"series": "passes"},
@@ -196,14 +191,6 @@ def _cell_rows(group: Group) -> list[Row]:
         for (name, severity), value in line.cells.items()
         if (name, severity) != CLEAN_TEST
     ]
-
-
-def _bin_rows(line: Line, *, clean: bool) -> list[Row]:
-    """Of each confidence that occurs: its mean, how often it was right, of how many."""
-    complete = [cells for seed, cells in line.series.seeds.items() if clean or seed not in line.series.gaps]
-    bins = [r.bins for cells in complete for cell, r in cells.items() if (cell == CLEAN_TEST) == clean and r.bins]
-    shown = [b for b in pool(bins) if b.n]
-    return [{"x": round(b.confidence / b.n, 4), "y": round(b.correct / b.n, 4), "n": b.n} for b in shown]
 
 
 def _with_band(value: Estimate) -> Row:
@@ -227,7 +214,7 @@ def training_figures(folders: Sequence[Folder], order: Sequence[str]) -> tuple[l
 
     Labels come in the given order, so that they have the same colours as elsewhere.
     """
-    rows = _thinned(_rows(folders))
+    rows = _training_rows(folders)
     known = {row["series"] for row in rows}
     labels = [label for label in order if label in known] + sorted(known.difference(order))
     accuracies = [row | {"y": _percent(row["y"])} for row in rows if row["metric"] == ACCURACY]
@@ -271,8 +258,9 @@ def training_figures(folders: Sequence[Folder], order: Sequence[str]) -> tuple[l
     return menus, [figure for figure in figures if figure.rows]
 
 
-def _rows(folders: Iterable[Folder]) -> list[Row]:
-    return [
+def _training_rows(folders: Iterable[Folder]) -> list[Row]:
+    """A row for each epoch of each curve, thinned out where there are too many."""
+    rows: list[Row] = [
         {"series": folder.label, "run": folder.title, "metric": name, "x": record["epoch"]}
         | {"y": float(f"{value:.5g}")}
         for folder in folders
@@ -281,8 +269,5 @@ def _rows(folders: Iterable[Folder]) -> list[Row]:
         for name, value in record.items()
         if (name == ACCURACY or name.startswith((LOSS, SIGMA))) and isinstance(value, int | float)
     ]
-
-
-def _thinned(rows: list[Row]) -> list[Row]:
     step = -(-len(rows) // POINTS)
     return rows if step < 2 else [row for row in rows if row["x"] % step == 1 or row["x"] == 1]

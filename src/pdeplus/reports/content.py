@@ -5,6 +5,7 @@ A column of the summary is one entry of `SUMMARY`; a column behind every table i
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final, get_args
 
 from ..corruptions.base import SEVERITIES, Family
@@ -12,41 +13,31 @@ from ..corruptions.suite import CORRUPTIONS
 from ..evaluation.metrics import Estimate, estimate
 from ..evaluation.records import CLEAN, Record
 from ..evaluation.summary import corruption_accuracies, severity_accuracies, training_ratio
-from .inputs import Group, Line
+from .inputs import ORACLE, Group, Line
 from .paper import paper_columns
 from .tables import MISSING, Table, number, percent, show_p, spaced
 from .words import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 
 
-def _always(line: Line) -> bool:
-    return True
-
-
 @final
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its title, a line's cell in it, and when it is shown, which is where some line has it."""
+    """A column of a table: its title, a line's cell in it, and which lines call for it where not all of them do."""
 
     title: str
     cell: Callable[[Line], str]
-    when: Callable[[Line], object] = _always
+    when: Callable[[Line], object] | None = None
 
 
-def scored(title: str, score: str, when: Callable[[Line], object] = _always) -> Column:
-    """A score of `evaluation.summary.scores`, in per cent."""
-    return Column(title, lambda line: line.percent(score), when)
+def scored(
+    title: str, score: str, when: Callable[[Line], object] | None = None, *, digits: int = 2, factor: float = 100
+) -> Column:
+    """A score of `evaluation.summary.scores`, in per cent or times another factor."""
+    return Column(title, lambda line: number(line.scores.get(score), digits, factor), when)
 
 
-def numbered(title: str, score: str, digits: int, factor: float = 1) -> Column:
-    """A score as a number."""
-    return Column(title, lambda line: number(line.scores.get(score), digits, factor))
-
-
-def costed(title: str) -> Column:
-    """What it took to train or to use a network, one of `COSTS`."""
-    return Column(title, lambda line: _cost(line, title))
-
-
+PERCENT = "Per cent; ± is half the 95 % interval over seeds."
+LEAK = " (chosen on the test corruptions)"
 EACH_TEST = scored("", "")
 """Stands for a column for each domain, or each attack, of the group."""
 SUMMARY = {
@@ -82,22 +73,39 @@ COSTS: dict[str, tuple[float, Callable[[Record], float | None]]] = {
     "inference, GFLOP/image": (1e9, lambda r: r.flops),
 }
 """Column titles, with the unit and where the value stands; figures show these, too."""
+
+
+def _cost(title: str, line: Line) -> str:
+    """The mean over the seeds that know it."""
+    unit, get = COSTS[title]
+    known = [value for r in _one_each(line) if (value := get(r)) is not None]
+    return _rounded(sum(known) / len(known) / unit) if known else MISSING
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _ratio(line: Line) -> str:
+    ratio = training_ratio(line.series, line.baseline)
+    return f"{ratio:.2f}" if ratio else MISSING
+
+
 BEHIND = [
     Column("seeds", lambda line: str(len(line.series.seeds))),
-    Column("selection", lambda line: line.selection),
-    *map(costed, COSTS),
-    Column("training × baseline", lambda line: _ratio(line), lambda line: _ratio(line) != MISSING),
+    Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE)),
+    *(Column(title, partial(_cost, title)) for title in COSTS),
+    Column("training × baseline", _ratio, lambda line: _ratio(line) != MISSING),
     Column("ms/image", lambda line: _rounded(line.scores["ms"].mean)),
 ]
 """The columns behind those of every table: how the weights were selected, and at what cost."""
-PERCENT = "Per cent; ± is half the 95 % interval over seeds."
 
 
 def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
     found: dict[str, Table | None] = {"summary": summary(group)}
     if group.suite == "corruptions":
-        found |= {"corruptions": corruptions(group), "families": families(group), "severities": severities(group)}
+        found |= parts(group)
     if group.suite != "clean":
         found |= {"calibration": calibration(group), "comparison": comparison(group)}
         found |= {"overlaps": overlaps(group), "passes": passes(group)}
@@ -106,8 +114,11 @@ def tables_of(group: Group) -> dict[str, Table]:
 
 def summary(group: Group) -> Table:
     """All scores at a glance, the paper's beside ours, and what they cost."""
-    columns = [c for entry in SUMMARY[group.suite] for c in (_tests(group) if entry is EACH_TEST else [entry])]
-    unknown = [title for title in COSTS if any(_cost(line, title) == MISSING for line in group.lines)]
+    names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
+    cells = {line.name: line.cells for line in group.lines}
+    each = [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
+    columns = [c for entry in SUMMARY[group.suite] for c in (each if entry is EACH_TEST else [entry])]
+    unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
     notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
     if unknown:
         notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
@@ -116,33 +127,28 @@ def summary(group: Group) -> Table:
     return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
 
 
-def corruptions(group: Group) -> Table:
-    """Accuracy under each corruption."""
-    found = {line.name: corruption_accuracies(line.series) for line in group.lines}
-    columns = [Column(spaced(name), _from(found, name)) for name in CORRUPTIONS]
-    notes = ["Accuracy in per cent, mean over the five severities.", *gap_notes(group)]
-    return _table(f"Each corruption: {group.title}", group.lines, columns, notes)
-
-
-def families(group: Group) -> Table:
-    """Accuracy under each family of corruptions."""
-    columns = [scored(family, family) for family in get_args(Family)]
-    notes = ["Accuracy in per cent, mean over the family's corruptions and severities.", *gap_notes(group)]
-    return _table(f"Each family: {group.title}", group.lines, columns, notes)
-
-
-def severities(group: Group) -> Table:
-    """Accuracy at each severity."""
-    found = {line.name: severity_accuracies(line.series) for line in group.lines}
-    columns = [Column(str(severity or CLEAN), _from(found, severity)) for severity in (0, *SEVERITIES)]
-    notes = ["Accuracy in per cent, mean over the fifteen corruptions.", *gap_notes(group)]
-    return _table(f"Each severity: {group.title}", group.lines, columns, notes)
+def parts(group: Group) -> dict[str, Table]:
+    """Accuracy under each corruption, under each family of them, and at each severity."""
+    by_corruption = {line.name: corruption_accuracies(line.series) for line in group.lines}
+    by_severity = {line.name: severity_accuracies(line.series) for line in group.lines}
+    corruptions = [Column(spaced(name), _from(by_corruption, name)) for name in CORRUPTIONS]
+    families = [scored(family, family) for family in get_args(Family)]
+    severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *SEVERITIES)]
+    found = dict[str, Table]()
+    for name, title, columns, over in (
+        ("corruptions", "Each corruption", corruptions, "the five severities"),
+        ("families", "Each family", families, "the family's corruptions and severities"),
+        ("severities", "Each severity", severities, "the fifteen corruptions"),
+    ):
+        notes = [f"Accuracy in per cent, mean over {over}.", *gap_notes(group)]
+        found[name] = _table(f"{title}: {group.title}", group.lines, columns, notes)
+    return found
 
 
 def calibration(group: Group) -> Table:
     """How far confidence can be believed."""
     columns = [
-        numbered(title + words, prefix + score, digits, factor)
+        scored(title + words, prefix + score, digits=digits, factor=factor)
         for prefix, words in (("", ""), ("scaled_", ", scaled"))
         for title, score, digits, factor in (("NLL", "nll", 3, 1), ("Brier", "brier", 3, 1), ("ECE, %", "ece", 2, 100))
     ]
@@ -161,7 +167,10 @@ def comparison(group: Group) -> Table | None:
         return None
     columns = [
         Column("difference, points", lambda line: f"{100 * d.mean:+.2f}" if (d := line.difference) else MISSING),
-        Column("95 % interval", _interval),
+        Column(
+            "95 % interval",
+            lambda line: f"{100 * d.low:+.2f} to {100 * d.high:+.2f}" if (d := line.difference) else MISSING,
+        ),
         Column("p", lambda line: show_p(line.difference.p) if line.difference else MISSING),
     ]
     notes = ["Paired bootstrap over test images, the networks as they are; seeds are averaged first."]
@@ -199,16 +208,10 @@ def passes(group: Group) -> Table | None:
         scored("clean", "clean"),
         scored(titles.get(group.suite, "foreign domains"), group.main_score),
         scored("ECE", "ece"),
-        numbered("NLL", "nll", 3),
+        scored("NLL", "nll", digits=3, factor=1),
     ]
     notes = [PERCENT, "E = 0 is the network without noise.", *gap_notes(group, lines)]
     return _table(f"Noisy passes: {group.title}", lines, columns, notes)
-
-
-def _tests(group: Group) -> list[Column]:
-    names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
-    cells = {line.name: line.cells for line in group.lines}
-    return [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
 
 
 def _from(found: Mapping[str, Mapping[Any, Estimate]], key: object) -> Callable[[Line], str]:
@@ -216,35 +219,14 @@ def _from(found: Mapping[str, Mapping[Any, Estimate]], key: object) -> Callable[
     return lambda line: percent(found[line.name].get(key))
 
 
-def _cost(line: Line, title: str) -> str:
-    """The mean over the seeds that know it."""
-    unit, get = COSTS[title]
-    known = [value for r in _one_each(line) if (value := get(r)) is not None]
-    return _rounded(sum(known) / len(known) / unit) if known else MISSING
-
-
 def _one_each(line: Line) -> list[Record]:
     """A record of each seed."""
     return [next(iter(cells.values())) for cells in line.series.seeds.values()]
 
 
-def _rounded(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _ratio(line: Line) -> str:
-    ratio = training_ratio(line.series, line.baseline)
-    return f"{ratio:.2f}" if ratio else MISSING
-
-
 def _temperature(line: Line) -> str:
     known = [r.temperature for r in _one_each(line) if r.temperature is not None]
     return number(estimate(known), 3) if known else MISSING
-
-
-def _interval(line: Line) -> str:
-    d = line.difference
-    return f"{100 * d.low:+.2f} to {100 * d.high:+.2f}" if d else MISSING
 
 
 def _table(
@@ -257,7 +239,8 @@ def _table(
     """The columns, those that are filled already, and those behind every table."""
 
     def fill(some: Iterable[Column]) -> list[tuple[str, list[str]]]:
-        return [(c.title, [c.cell(line) for line in lines]) for c in some if any(map(c.when, lines))]
+        wanted = [c for c in some if c.when is None or any(map(c.when, lines))]
+        return [(c.title, [c.cell(line) for line in lines]) for c in wanted]
 
     shown = [*fill(columns), *filled, *fill(BEHIND)]
     rows = zip([line.name for line in lines], *(cells for _, cells in shown), strict=True)

@@ -22,6 +22,8 @@ CHOSEN = "chosen"
 """{CHOSEN: field} stands in a spec for what the field's menu has chosen."""
 WIDTH = 460
 """Width of a figure in a file; in the page it is as wide as its box."""
+SIZE: Spec = {"width": WIDTH, "height": 300}
+"""What every spec begins with."""
 LEGEND: Spec = {"columns": {CHOSEN: "columns"}, "title": None}
 DASHES = [[1, 0], [6, 3], [2, 2], [9, 3, 2, 3]]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
@@ -79,7 +81,7 @@ def lines_spec(
         area = {"x": x, "color": encoding["color"], **ends}
         layer.insert(0, {"mark": {"type": "area", "opacity": 0.15}, "encoding": area})
     # a legend of its own, which is not shown: dashes around the legend's symbols would spoil their shapes
-    return base() | {"layer": layer, "resolve": {"legend": {"strokeDash": "independent"}}}
+    return SIZE | {"layer": layer, "resolve": {"legend": {"strokeDash": "independent"}}}
 
 
 def series_encoding(x: Spec, title: str | Spec, *, more_tooltips: Sequence[str] = ()) -> Spec:
@@ -95,13 +97,14 @@ def _by_series(legend: Spec | None = LEGEND, **scale: Any) -> Spec:
     return {"field": "series", "type": "nominal", "scale": {"domain": NAMES} | scale, "legend": legend}
 
 
-def cells_spec(colour: Spec, text_format: str | Spec) -> Spec:
+def cells_spec(colours: Spec, title: str, text_format: str | Spec) -> Spec:
     """A square for each corruption and severity with its number in it."""
+    colour = {"field": "value", "type": "quantitative", "scale": colours, "legend": {"title": title}}
     names = [name.replace("_", " ") for name in CORRUPTIONS]
     x = {"field": "severity", "type": "ordinal", "title": "severity", "axis": {"labelAngle": 0, "orient": "top"}}
     y = {"field": "corruption", "type": "nominal", "sort": names, "title": None}
     tooltip = [{"field": name, "type": "nominal"} for name in ("corruption", "severity")]
-    tooltip.append({"field": "value", "type": "quantitative", "title": colour["legend"]["title"], "format": ".2f"})
+    tooltip.append({"field": "value", "type": "quantitative", "title": title, "format": ".2f"})
     dark = "luminance(scale('color', datum.value)) < 0.179"  # where white and black stand out alike
     shade = {"condition": {"test": dark, "value": "white"}, "value": "black"}
     text = {"field": "value", "type": "quantitative", "format": text_format}
@@ -109,12 +112,7 @@ def cells_spec(colour: Spec, text_format: str | Spec) -> Spec:
         {"mark": "rect", "encoding": {"color": colour, "tooltip": tooltip}},
         {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": text, "color": shade, "tooltip": tooltip}},
     ]
-    return base() | {"height": 22 * len(names), "encoding": {"x": x, "y": y}, "layer": layer}
-
-
-def base() -> Spec:
-    """The size of a figure."""
-    return {"width": WIDTH, "height": 300}
+    return SIZE | {"height": 22 * len(names), "encoding": {"x": x, "y": y}, "layer": layer}
 
 
 def resolve(figure: Figure, menus: Sequence[Menu]) -> Spec:
@@ -135,12 +133,9 @@ def resolve(figure: Figure, menus: Sequence[Menu]) -> Spec:
 
 
 def _subtract(rows: Sequence[Row], key: str, first: str, second: str) -> list[Row]:
-    def place(row: Row) -> tuple[str, int]:
-        return row["corruption"], row["severity"]
-
-    other = {place(row): row["value"] for row in rows if row[key] == second}
-    mine = [row for row in rows if row[key] == first and place(row) in other]
-    return [row | {"value": round(row["value"] - other[place(row)], 3)} for row in mine]
+    values = {(row[key], row["corruption"], row["severity"]): row["value"] for row in rows}
+    pairs = [(row, values.get((second, row["corruption"], row["severity"]))) for row in rows if row[key] == first]
+    return [row | {"value": round(row["value"] - other, 3)} for row, other in pairs if other is not None]
 
 
 def _filled(node: Any, names: Sequence[str], picked: Mapping[str, Any]) -> Any:
@@ -176,7 +171,6 @@ def _theme(text: str, faint: str, colours: str) -> Spec:
 
 LIGHT = _theme("#20262e", "#d9dee4", "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #333333 #8A8A8A")
 DARK = _theme("#e4e8ed", "#3a434e", "#56B4E9 #E69F00 #2BC598 #CC79A7 #F0E442 #F07F3C #F2F2F2 #9A9A9A")
-PNG_SCALE = 2
 TITLE = {"fontSize": 12, "anchor": "start"}
 
 
@@ -185,5 +179,5 @@ def write_figure(spec: Spec, folder: Path, name: str) -> None:
     (vl_convert,) = require("vl_convert", purpose="a figure as a file", extra="plots")
     svg = vl_convert.vegalite_to_svg(spec, config=LIGHT | {"background": "white"}, allowed_base_urls=[])
     write_file(folder / f"{name}.svg", svg.encode())
-    write_file(folder / f"{name}.png", vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+    write_file(folder / f"{name}.png", vl_convert.svg_to_png(svg, scale=2))
     write_file(folder / f"{name}.pdf", vl_convert.svg_to_pdf(svg))

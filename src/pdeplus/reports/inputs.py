@@ -16,7 +16,7 @@ from ..evaluation.records import Record, identity, read_records
 from ..evaluation.summary import Series, accuracies_by_test, attack_size, compare, find_baseline, scores, series_of
 from ..training.loop import Metrics
 from ..training.run_folder import Run
-from .tables import MISSING, percent
+from ..training.session import Metrics
 
 Item = Record | Run | str | Path
 RECORDS = "records.jsonl"
@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A test image, what it shows and what the network took it for."""
+    """A test image (PNG in Base64), what it shows and what the network took it for."""
 
     corruption: str
     severity: int
@@ -37,7 +37,6 @@ class Sample:
     prediction: str
     confidence: float
     png: str
-    """The image file in Base64."""
 
 
 @final
@@ -124,23 +123,12 @@ def _read_folder(path: Path, records: list[Record]) -> Folder:
 def _read_samples(path: Path) -> tuple[Sample, ...]:
     content = _read_json(path, {"images": []})
     try:
-        return tuple(_sample(one) for one in content["images"])
+        if not all(base64.b64decode(one["png"], validate=True).startswith(PNG) for one in content["images"]):
+            raise ValueError("an image is no PNG")
+        kinds = Sample.__annotations__.items()
+        return tuple(Sample(**{name: kind(one[name]) for name, kind in kinds}) for one in content["images"])
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise UserError(f"{path} is damaged ({error}); delete it, and the report comes without its images") from error
-
-
-def _sample(values: Any) -> Sample:
-    if not base64.b64decode(values["png"], validate=True).startswith(PNG):
-        raise ValueError("an image is no PNG")
-    return Sample(
-        corruption=str(values["corruption"]),
-        severity=int(values["severity"]),
-        index=int(values["index"]),
-        label=str(values["label"]),
-        prediction=str(values["prediction"]),
-        confidence=float(values["confidence"]),
-        png=str(values["png"]),
-    )
 
 
 def _read_json(path: Path, default: Any) -> Any:
@@ -174,15 +162,6 @@ class Line:
         if self.baseline is None or self.baseline is self.series:
             return None
         return compare(self.series, self.baseline)
-
-    @property
-    def selection(self) -> str:
-        """How the weights were chosen, in words."""
-        return self.series.selection + " (chosen on the test corruptions)" * (self.series.selection == ORACLE)
-
-    def percent(self, score: str) -> str:
-        """A score in per cent, or that it is missing."""
-        return percent(self.scores[score]) if score in self.scores else MISSING
 
 
 @final
@@ -222,11 +201,10 @@ class Group:
     @property
     def several_passes(self) -> list[Line]:
         """The lines whose label and selection come with several E, by these and E."""
-        known = dict[tuple[str, str], set[int]]()
-        for line in self.lines:
-            known.setdefault((line.series.label, line.series.selection), set()).add(line.series.samples)
-        lines = [line for line in self.lines if len(known[line.series.label, line.series.selection]) > 1]
-        return sorted(lines, key=lambda line: (line.series.label, line.series.selection, line.series.samples))
+        keys = {line.name: (line.series.label, line.series.selection, line.series.samples) for line in self.lines}
+        counts = Counter(key[:2] for key in set(keys.values()))
+        lines = [line for line in self.lines if counts[keys[line.name][:2]] > 1]
+        return sorted(lines, key=lambda line: keys[line.name])
 
     @property
     def main_score(self) -> str:

@@ -1,7 +1,10 @@
-"""The page: a report as one file; `templates` say how its sections look, this module what stands in them."""
+"""A report as one page and its files: a chapter of tables and figures for each group of series.
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+`templates` say how the page's sections look, this module what stands in them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -9,9 +12,10 @@ from typing import Any, final
 from .._lib.files import make_folder, write_file
 from .._lib.pages import render_page
 from .._lib.registry import require
-from .book import Book, Chapter, compose, write_files
-from .figures import DARK, LIGHT, Figure, Menu
-from .inputs import Item, Material, gather
+from .charts import figures_of, menus_of, training_figures
+from .content import tables_of
+from .figures import DARK, LIGHT, TITLE, Figure, Menu, resolve, write_figure
+from .inputs import Group, Item, Material, gather, groups_of
 from .tables import MISSING, Table
 from .words import finding, protocol
 
@@ -21,12 +25,36 @@ Block = tuple[Any, ...]
 
 @final
 @dataclass(frozen=True)
-class Section:
-    """A part of the page with its own heading and place in the navigation."""
+class Chapter:
+    """A group of series, its tables and its figures, by their short names."""
 
-    name: str
-    title: str
-    blocks: Sequence[Block]
+    prefix: str
+    """Begins the names of its menus, figures and files."""
+    group: Group
+    tables: Mapping[str, Table]
+    menus: Sequence[Menu]
+    figures: Mapping[str, Figure]
+
+
+@final
+@dataclass(frozen=True)
+class Book:
+    """A chapter for each group, and what the runs tell of their training."""
+
+    material: Material
+    chapters: Sequence[Chapter]
+    training_menus: Sequence[Menu]
+    training_figures: Sequence[Figure]
+
+    @property
+    def menus(self) -> list[Menu]:
+        """The menus of all figures."""
+        return [*(menu for chapter in self.chapters for menu in chapter.menus), *self.training_menus]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The figures of all chapters, and of training."""
+        return [*(figure for chapter in self.chapters for figure in chapter.figures.values()), *self.training_figures]
 
 
 def report(
@@ -58,6 +86,49 @@ def report(
     return path
 
 
+def compose(material: Material, baseline: str) -> Book:
+    """Tables and figures of everything that was given."""
+    groups = groups_of(material.records, baseline)
+    chapters = [_chapter(group, f"g{i}") for i, group in enumerate(groups, 1)]
+    order = list(dict.fromkeys(line.series.label for group in groups for line in group.lines))
+    return Book(material, chapters, *training_figures(material.folders, order))
+
+
+def _chapter(group: Group, prefix: str) -> Chapter:
+    def menus_under(part: Mapping[str, str]) -> dict[str, str]:
+        return {field: f"{prefix}-{menu}" for field, menu in part.items()}
+
+    figures = {
+        figure.name: replace(
+            figure,
+            name=f"{prefix}-{figure.name}",
+            rows_of=figure.rows_of and f"{prefix}-{figure.rows_of}",
+            one=menus_under(figure.one),
+            several=menus_under(figure.several),
+            minus=menus_under(figure.minus),
+        )
+        for figure in figures_of(group)
+    }
+    menus = [replace(menu, name=f"{prefix}-{menu.name}") for menu in menus_of(group)]
+    return Chapter(prefix, group, tables_of(group), menus, figures)
+
+
+def write_files(book: Book, folder: Path) -> None:
+    """Every table as Markdown, CSV and LaTeX, every figure as PNG, SVG and PDF, with what the page shows at first."""
+    make_folder(folder)
+    for chapter in book.chapters:
+        for name, table in chapter.tables.items():
+            texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
+            for ending, text in texts.items():
+                write_file(folder / f"{chapter.prefix}-{name}.{ending}", text.encode())
+    menus = book.menus
+    first = {menu.name: menu.first for menu in menus}
+    for figure in book.figures:
+        shown = [first[menu][0] for part in (figure.one, figure.minus) for menu in part.values()]
+        title = {"text": figure.caption, "subtitle": " − ".join(shown)}
+        write_figure(resolve(figure, menus) | {"title": title | TITLE}, folder, figure.name)
+
+
 def page_text(book: Book, title: str) -> str:
     """The page's HTML."""
     return render_page(
@@ -65,46 +136,45 @@ def page_text(book: Book, title: str) -> str:
         libraries=[_bundle()],
         title=title,
         findings=[finding(chapter.group) for chapter in book.chapters],
-        sections=sections_of(book),
-        data=_data(book),
+        sections=[section for section in _sections(book) if section[-1]],
+        data={
+            "themes": {"light": LIGHT, "dark": DARK},
+            "menus": {menu.name: menu.options for menu in book.menus},
+            "charts": [_chart(figure) for figure in book.figures],
+        },
     )
 
 
-def sections_of(book: Book) -> list[Section]:
-    """The sections that have something to show, in their order."""
+def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
+    """Name, title and blocks of every section, in their order; one without blocks is not shown."""
     passes = [f"passes-{score}" for score in ("corrupted", "domains", "adversarial", "ece")]
-    found = [
-        Section("summary", "Summary", _each(book, ["summary"], ["domains", "epsilon", "cost"], COMPARED)),
-        Section("corruptions", "Corruptions", _each(book, [], ["heat", "difference"], ["corruptions", "families"])),
-        Section("severity", "Severity", _each(book, [], ["severity"], ["severities"])),
-        Section("calibration", "Calibration", _each(book, [], ["reliability"], ["calibration"])),
-        Section("passes", "Noisy passes", _each(book, [], passes, ["passes"])),
-        Section("training", "Training", _panel(book.training_menus, book.training_figures)),
-        Section("samples", "Samples", _samples(book.material)),
-        Section("protocol", "Protocol", [("bullets", protocol([c.group for c in book.chapters])), ("metrics",)]),
-        Section("environment", "Environment", _environment(book.material)),
-        Section("repeat", "Repeat", _repeat(book.material)),
+    compared = ["comparison", "overlaps"]
+    pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
+    return [
+        ("summary", "Summary", _each(book, ["summary"], ["domains", "epsilon", "cost"], compared)),
+        ("corruptions", "Corruptions", _each(book, [], ["heat", "difference"], ["corruptions", "families"])),
+        ("severity", "Severity", _each(book, [], ["severity"], ["severities"])),
+        ("calibration", "Calibration", _each(book, [], ["reliability"], ["calibration"])),
+        ("passes", "Noisy passes", _each(book, [], passes, ["passes"])),
+        ("training", "Training", _panel(book.training_menus, book.training_figures)),
+        ("samples", "Samples", [("samples", f.title, f.samples, f is pictured[0]) for f in pictured]),
+        ("protocol", "Protocol", [("bullets", protocol([c.group for c in book.chapters])), ("metrics",)]),
+        ("environment", "Environment", _environment(book.material)),
+        ("repeat", "Repeat", _repeat(book.material)),
     ]
-    return [section for section in found if section.blocks]
-
-
-COMPARED = ["comparison", "overlaps"]
 
 
 def _each(book: Book, above: Sequence[str], figures: Sequence[str], below: Sequence[str]) -> list[Block]:
     """Tables, figures and tables of every chapter, by name, under its heading where there are several chapters."""
     blocks = list[Block]()
     for chapter in book.chapters:
+        tables = {name: ("table", f"{chapter.prefix}-{name}", table) for name, table in chapter.tables.items()}
         panel = _panel(chapter.menus, [chapter.figures[name] for name in figures if name in chapter.figures])
-        part = [*_tables(chapter, above), *panel, *_tables(chapter, below)]
+        part = [*(tables[n] for n in above if n in tables), *panel, *(tables[n] for n in below if n in tables)]
         if part and len(book.chapters) > 1:
             blocks.append(("heading", chapter.group.title))
         blocks += part
     return blocks
-
-
-def _tables(chapter: Chapter, names: Sequence[str]) -> list[Block]:
-    return [("table", f"{chapter.prefix}-{name}", chapter.tables[name]) for name in names if name in chapter.tables]
 
 
 def _panel(menus: Iterable[Menu], figures: Sequence[Figure]) -> list[Block]:
@@ -114,26 +184,16 @@ def _panel(menus: Iterable[Menu], figures: Sequence[Figure]) -> list[Block]:
     return [("panel", shown, figures)] if figures else []
 
 
-def _samples(material: Material) -> list[Block]:
-    """The images of each run in a box of its own, the first one open."""
-    shown = [folder for folder in material.folders if folder.samples]
-    return [("samples", folder.title, folder.samples, i == 0) for i, folder in enumerate(shown)]
-
-
 def _environment(material: Material) -> list[Block]:
     rows = tuple(dict.fromkeys((r.model, r.machine or MISSING, r.commit or MISSING) for r in material.records))
-    blocks: list[Block] = [("table", "machines", Table(MACHINES, ("series", "machine", "commit"), rows))]
+    title = "Where the records were made"
+    blocks: list[Block] = [("table", "machines", Table(title, ("series", "machine", "commit"), rows))]
     sessions = [(folder.name, one) for folder in material.folders for one in folder.sessions]
     keys = [key for key in dict.fromkeys(key for _, one in sessions for key in one) if key != "command"]
-    told = tuple((name, *(_told(one.get(key)) for key in keys)) for name, one in sessions)
+    told = tuple(
+        (name, *(MISSING if (value := one.get(key)) is None else str(value) for key in keys)) for name, one in sessions
+    )
     return [*blocks, ("table", "sessions", Table("Training sessions", ("run", *keys), told))] if told else blocks
-
-
-MACHINES = "Where the records were made"
-
-
-def _told(value: object) -> str:
-    return MISSING if value is None else str(value)
 
 
 def _repeat(material: Material) -> list[Block]:
@@ -143,13 +203,6 @@ def _repeat(material: Material) -> list[Block]:
         known = list(dict.fromkeys(str(command) for command in commands if command))
         blocks += [("heading", title), ("commands", known)] if known else []
     return blocks
-
-
-def _data(book: Book) -> dict[str, Any]:
-    """What page.js reads."""
-    options = {menu.name: menu.options for menu in book.menus}
-    charts = [_chart(figure) for figure in book.figures]
-    return {"themes": {"light": LIGHT, "dark": DARK}, "menus": options, "charts": charts}
 
 
 def _chart(figure: Figure) -> dict[str, Any]:

@@ -60,7 +60,9 @@ class Table:
         writer = csv.writer(out, lineterminator="\n")
         spread = [any(PLUS_MINUS in row[i] for row in self.rows) for i in range(len(self.columns))]
         pairs = [[(name, f"{name} ±") for name in self.columns]]
-        pairs += [[_mean_and_width(cell) for cell in row] for row in self.rows]
+        for row in self.rows:
+            parts = [cell.partition(PLUS_MINUS) for cell in row]
+            pairs.append([("" if mean == MISSING else mean, width) for mean, _, width in parts])
         for row in pairs:
             writer.writerow([escape_csv(t) for pair, wide in zip(row, spread, strict=True) for t in pair[: 1 + wide]])
         return out.getvalue()
@@ -93,7 +95,7 @@ def escape_csv(text: str) -> str:
 
 def percent(value: Estimate | None, digits: int = 2) -> str:
     """A fraction in per cent with half the width of its interval, which one seed alone has not."""
-    return MISSING if value is None else number(value, digits, 100)
+    return number(value, digits, 100)
 
 
 def number(value: Estimate | None, digits: int, factor: float = 1) -> str:
@@ -112,11 +114,6 @@ def show_p(p: float) -> str:
 def spaced(name: str) -> str:
     """A name, or several, in words."""
     return name.replace("_", " ")
-
-
-def _mean_and_width(cell: str) -> tuple[str, str]:
-    mean, _, width = cell.partition(PLUS_MINUS)
-    return ("" if mean == MISSING else mean), width
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

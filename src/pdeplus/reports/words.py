@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from ..corruptions.base import SEVERITIES
 from ..corruptions.suite import CORRUPTIONS
 from ..evaluation.metrics import ROUNDING, estimate
-from ..evaluation.summary import CLEAN_TEST, WORST, Series, TestKey
+from ..evaluation.summary import CLEAN_TEST, WORST
 from .inputs import ORACLE, Group, Line
-from .tables import show_p, spaced
+from .tables import percent, show_p, spaced
 
 LISTED = 20
 """Missing cells that a note names before it only counts."""
@@ -41,11 +41,18 @@ def _finding(group: Group) -> str:
     best = ranked[0]
     where = {"corrupted": "under corruption", "domains": "on foreign domains", "adversarial": "under attack"}
     place = where.get(score, "on clean images")
-    start = f"On {images} {best.name} has the best mean accuracy {place}, {best.percent(score)} %"
+    start = f"On {images} {best.name} has the best mean accuracy {place}, {percent(best.scores[score])} %"
     if best.baseline is best.series:
         others = len(ranked) - 1
         return f"{start}: none of the {others} others beats the baseline." if others else f"{start}."
-    return start + _against(best)
+    if best.baseline is None:
+        return f"{start}; there is no baseline to compare it with."
+    d = best.difference
+    if d is None:
+        return f"{start}; image by image it cannot be compared with {best.baseline.label}."
+    p = "p < 0.001" if d.p < 0.001 else f"p = {show_p(d.p)}"
+    interval = f"95 % interval {100 * d.low:+.2f} to {100 * d.high:+.2f}, {p}"
+    return f"{start}, {100 * d.mean:+.2f} points against {best.baseline.label} ({interval}, paired bootstrap)."
 
 
 def protocol(groups: Sequence[Group]) -> list[str]:
@@ -59,43 +66,31 @@ def protocol(groups: Sequence[Group]) -> list[str]:
     return [*(SELECTIONS[name] for name in selections), *dict.fromkeys(origins), *rest]
 
 
-def _against(best: Line) -> str:
-    if best.baseline is None:
-        return "; there is no baseline to compare it with."
-    d = best.difference
-    if d is None:
-        return f"; image by image it cannot be compared with {best.baseline.label}."
-    p = "p < 0.001" if d.p < 0.001 else f"p = {show_p(d.p)}"
-    interval = f"95 % interval {100 * d.low:+.2f} to {100 * d.high:+.2f}, {p}"
-    return f", {100 * d.mean:+.2f} points against {best.baseline.label} ({interval}, paired bootstrap)."
-
-
 def oracle_notes(lines: Iterable[Line]) -> list[str]:
     """That an oracle leaks, where there is one."""
     names = [line.name for line in lines if line.series.selection == ORACLE]
-    said = (
-        "were chosen on the test corruptions themselves (oracle), as the authors do: test images leak into the choice."
-    )
-    return [f"The weights of {', '.join(names)} {said}"] if names else []
+    said = "were chosen on the test corruptions themselves (oracle), as the authors do"
+    return [f"The weights of {', '.join(names)} {said}: test images leak into the choice."] if names else []
 
 
 def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
     """What each seed of some lines, or of all, lacks, and over how many seeds the scores therefore are."""
     notes = list[str]()
     for line in group.lines if lines is None else lines:
-        absent = [name for name in group.domains if name not in line.series.domains]
-        if absent:
-            notes.append(f"{line.name} was not tested on {spaced(', '.join(absent))}: no mean over domains.")
-        spared = [name for name in group.attacks if name not in line.series.attacks]
-        if spared:
-            notes.append(f"{line.name} was not tested with {', '.join(spared)}: no mean over attacks.")
         series, gaps = line.series, line.series.gaps
+        if absent := [name for name in group.domains if name not in series.domains]:
+            notes.append(f"{line.name} was not tested on {spaced(', '.join(absent))}: no mean over domains.")
+        if spared := [name for name in group.attacks if name not in series.attacks]:
+            notes.append(f"{line.name} was not tested with {', '.join(spared)}: no mean over attacks.")
         notes += [
             f"{line.name} seed {seed} was measured with several sets of weights: the last are shown."
             for seed in series.trained_again
         ]
         for seed, cells in gaps.items():
-            notes.append(f"{line.name} seed {seed} lacks {len(cells)} of {len(series.wanted)} cells: {_listed(cells)}.")
+            listed = ", ".join(f"{name} {severity}" if severity else name for name, severity in cells[:LISTED])
+            more = f" and {len(cells) - LISTED} more" if len(cells) > LISTED else ""
+            lacks = f"lacks {len(cells)} of {len(series.wanted)} cells: {listed}{more}."
+            notes.append(f"{line.name} seed {seed} {lacks}")
         left = line.scores[group.main_score].values if group.main_score in line.scores else ()
         if gaps and left:
             seeds = f"{len(left)} of its {len(series.seeds)} seeds"
@@ -104,7 +99,7 @@ def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
 
 
 def ratio_notes(group: Group) -> list[str]:
-    """Why mCE and rmCE are missing where complete records are there."""
+    """Why mCE and rmCE are missing where complete records are there: no baseline, or zero in a denominator."""
     if all(line.baseline is None for line in group.lines):
         needed = f"mCE and rmCE need a baseline: no series is called {group.baseline!r}"
         labels = dict.fromkeys(line.series.label for line in group.lines)
@@ -114,8 +109,15 @@ def ratio_notes(group: Group) -> list[str]:
         name = next(line.name for line in group.lines if line.series is base)
         if len(base.gaps) == len(base.seeds):
             notes.append(f"mCE and rmCE need a baseline with all cells: {name} has no complete seed.")
-        else:
-            notes += _undefined(base, name)
+            continue
+        complete = [cells for seed, cells in base.seeds.items() if seed not in base.gaps]
+        errors = {c: 1 - estimate([cells[c].accuracy for cells in complete]).mean for c in base.wanted}
+        for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
+            mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}
+            if none := [c for c in CORRUPTIONS if mean[c] <= ROUNDING]:
+                notes.append(f"mCE{where} is not a number: {name} makes no error under {spaced(', '.join(none))}.")
+            if free := [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_TEST] <= ROUNDING]:
+                notes.append(f"rmCE{where} is not a number: {name} loses nothing under {spaced(', '.join(free))}.")
     return notes
 
 
@@ -139,25 +141,3 @@ def touch_notes(group: Group) -> list[str]:
         for (label, _), found in chosen.items()
         if len(found) > 1
     ]
-
-
-def _undefined(base: Series, name: str) -> list[str]:
-    """Ratios whose denominator is zero: the corruptions at which the baseline loses nothing."""
-    complete = {seed: cells for seed, cells in base.seeds.items() if seed not in base.gaps}
-    errors = {c: 1 - estimate([one[c].accuracy for one in complete.values()]).mean for c in base.wanted}
-    notes = list[str]()
-    for where, severities in (("", SEVERITIES), (" at severity 5", WORST)):
-        mean = {c: sum(errors[c, s] for s in severities) / len(severities) for c in CORRUPTIONS}
-        none = [c for c in CORRUPTIONS if mean[c] <= ROUNDING]
-        free = [c for c in CORRUPTIONS if mean[c] - errors[CLEAN_TEST] <= ROUNDING]
-        if none:
-            notes.append(f"mCE{where} is not a number: {name} makes no error under {spaced(', '.join(none))}.")
-        if free:
-            notes.append(f"rmCE{where} is not a number: {name} loses nothing under {spaced(', '.join(free))}.")
-    return notes
-
-
-def _listed(cells: list[TestKey]) -> str:
-    shown = [f"{name} {severity}" if severity else name for name, severity in cells[:LISTED]]
-    more = len(cells) - LISTED
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from ..._lib.long_work import Count, counting_bar
 from ..._lib.seeds import generator_for
 from ...errors import UserError
 from ...evaluation.tested_models import Outputs
-from ...reports.figures import Figure, Row, Spec, base, series_encoding
+from ...reports.figures import SIZE, Figure, Row, Spec, series_encoding
 from ...training.run_folder import Run
 from .figures import in_words
 from .probes import AUGMENTATIONS, Question, Section, counted, device_of, in_batches, lengths, plain
@@ -122,7 +122,7 @@ def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilit
     ends = {"y": encoding["y"] | {"field": "low"}, "y2": {"field": "high"}}
     bars = {"mark": "rule", "encoding": {"x": x, "color": encoding["color"], **ends, **offset}}
     dots = {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 60}, "encoding": encoding | offset}
-    spec = base() | {"layer": [bars, dots]}
+    spec = SIZE | {"layer": [bars, dots]}
     return Figure(name="smoothness", caption=title, spec=spec, rows=drawn, several={"series": "series"})
 
 

@@ -7,10 +7,9 @@ from ...corruptions.suite import CORRUPTIONS
 from ...evaluation.metrics import Difference, Estimate
 from ...evaluation.records import Record
 from ...evaluation.summary import Series, accuracies_by_test, compare, corruption_accuracies, training_ratio
-from ...reports.book import compose
 from ...reports.figures import Figure, Row
 from ...reports.inputs import gather
-from ...reports.page import page_text
+from ...reports.page import compose, page_text
 from ...reports.tables import MISSING, Table, percent
 from ..analysis.figures import dots_figure, in_words
 from ..cells import Done
