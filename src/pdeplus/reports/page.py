@@ -121,12 +121,11 @@ def write_files(book: Book, folder: Path) -> None:
             texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
             for ending, text in texts.items():
                 write_file(folder / f"{chapter.prefix}-{name}.{ending}", text.encode())
-    menus = book.menus
-    first = {menu.name: menu.first for menu in menus}
+    first = {menu.name: menu.first for menu in book.menus}
     for figure in book.figures:
         shown = [first[menu][0] for part in (figure.one, figure.minus) for menu in part.values()]
         title = {"text": figure.caption, "subtitle": " − ".join(shown)}
-        write_figure(resolve(figure, menus) | {"title": title | TITLE}, folder, figure.name)
+        write_figure(resolve(figure, book.menus) | {"title": title | TITLE}, folder, figure.name)
 
 
 def page_text(book: Book, title: str) -> str:

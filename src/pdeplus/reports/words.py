@@ -39,9 +39,9 @@ def _finding(group: Group) -> str:
     if not ranked:
         return f"On {images} no series has all the cells that a mean needs."
     best = ranked[0]
-    where = {"corrupted": "under corruption", "domains": "on foreign domains", "adversarial": "under attack"}
-    place = where.get(score, "on clean images")
-    start = f"On {images} {best.name} has the best mean accuracy {place}, {percent(best.scores[score])} %"
+    places = {"corrupted": "under corruption", "domains": "on foreign domains", "adversarial": "under attack"}
+    what = f"the best mean accuracy {places.get(score, 'on clean images')}, {percent(best.scores[score])} %"
+    start = f"On {images} {best.name} has {what}"
     if best.baseline is best.series:
         others = len(ranked) - 1
         return f"{start}: none of the {others} others beats the baseline." if others else f"{start}."
