@@ -17,6 +17,7 @@ from pdeplus.data.base import Batch
 from pdeplus.errors import UserError
 from pdeplus.evaluation.tested_models import fast_copy
 from pdeplus.functional import coverage_nll
+from pdeplus.methods.base import views_of
 from pdeplus.methods.pde_plus import PDEPlus
 
 pytestmark = pytest.mark.filterwarnings(  # of torch's own tracing
@@ -162,13 +163,12 @@ def test_half_precision_is_refused_where_there_is_none(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_batches_keep_their_precision(noisy):
+def test_batches_keep_their_precision():
     """Augmentation under autocast would round images to 8 bits' worth of mantissa."""
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     stream = torch.Generator().manual_seed(0)
     batch = Batch(x, torch.arange(6) % 4, lambda images, generator: images * 1.0, stream)
-    method = PDEPlus(placement=("2",), augmentor=Identity())
     with torch.autocast("cpu", torch.bfloat16):
-        original, similar = method._views(batch)
+        original, similar = views_of(batch, Identity())
     assert torch.equal(original, x)
     assert torch.equal(similar, x)

@@ -16,11 +16,10 @@ from pdeplus.augment.identity import Identity
 from pdeplus.augment.prime import Prime
 from pdeplus.errors import UserError
 from pdeplus.methods import _mixing
-from pdeplus.methods._views import clean_and_augmented, partly_augmented_view
 from pdeplus.methods.augmix import AugMixTraining
 from pdeplus.methods.autoaug import AutoAug
-from pdeplus.methods.base import overlaps_of
-from pdeplus.methods.deepaug import DeepAug, untrained_network, untrained_network_file
+from pdeplus.methods.base import overlaps_of, views_of
+from pdeplus.methods.deepaug import DeepAug, partly_augmented, untrained_network, untrained_network_file
 from pdeplus.methods.erm import ERM
 from pdeplus.methods.gaussian import Gaussian
 from pdeplus.methods.mixup import Mixup
@@ -148,10 +147,10 @@ def test_deepaug_distorts_its_share_and_leaves_the_rest_clean():
 
 
 def test_a_share_of_small_batches_is_right_on_average_and_may_be_none():
-    changed = [
-        float((partly_augmented_view(batch, Scaled(0.5), 0.3) != batch.images).flatten(1).any(1).sum())
-        for batch in (random_batch(2, 8, seed=seed, transform=Identity()) for seed in range(300))
-    ]
+    changed = list[float]()
+    for x, seed in ((random_batch(2, 8, seed=seed).images, seed) for seed in range(300)):
+        out = partly_augmented(x, seeded(seed), augmentor=Scaled(0.5), share=0.3)
+        changed.append(float((out != x).flatten(1).any(1).sum()))
     assert set(changed) == {0, 1}
     assert sum(changed) / 600 == pytest.approx(0.3, abs=0.04)
     assert all(seen(DeepAug(share=0.1), random_batch(2, 8, seed=seed)).isfinite().all() for seed in range(5))
@@ -197,7 +196,7 @@ def test_prime_draws_its_views_from_the_batch_and_has_a_form_without_consistency
     clean, generator = cropped(batch)
     views = torch.cat([clean, Prime()(clean, generator), Prime()(clean, generator)])
     assert torch.equal(seen(PrimeTraining(), batch), views)
-    assert torch.equal(torch.cat(clean_and_augmented(random_batch(side=8), [Prime()] * 2)), views)
+    assert torch.equal(torch.cat(views_of(random_batch(side=8), Prime(), Prime())), views)
     assert torch.equal(seen(PrimeTraining(jsd=0.0), random_batch(side=8)), Prime()(*cropped(random_batch(side=8))))
 
 

@@ -198,27 +198,29 @@ def test_training_drives_sigma_to_the_distance_of_the_twins(block, gain, least):
 
 
 def test_views_and_mixture():
-    seen = []
-
-    class Watched(Augmentor):
+    class Shifted(Augmentor):
         overlaps = ()
 
         def __call__(self, x, generator=None):
-            seen.append(x)
             return x + 1
 
-    batch = make_batch()
-    PDEPlus(augmentor=Watched())._views(batch)
-    assert len(seen) == 1
-    first, second = PDEPlus(augmentor=Watched(), views="both augmented")._views(batch)
-    assert len(seen) == 3
-    assert torch.equal(first, batch.images + 1)
-    assert torch.equal(second, batch.images + 1)
-    x, labels = PDEPlus(mixture=False)._task_inputs(batch.images, batch.images, batch.labels)
-    assert len(x) == len(labels) == 8
-    x, labels = PDEPlus()._task_inputs(batch.images, 2 * batch.images, batch.labels)
-    assert torch.equal(x[8:], 2 * batch.images)
-    assert torch.equal(labels[8:], batch.labels)
+    def passes(**options):
+        """What the network sees in the plain pass of the twins and in the task's."""
+        method, seen = PDEPlus(augmentor=Shifted(), **options), []
+        net = make_network(method).train()
+        net.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+        objectives(method, net)
+        return seen
+
+    x = make_batch().images
+    for options, inputs in (
+        ({}, torch.cat([x, x + 1])),
+        ({"views": "both augmented"}, torch.cat([x + 1, x + 1])),
+        ({"mixture": False}, x),
+    ):
+        twins, task = passes(**options)
+        assert torch.equal(twins, x + 1)
+        assert torch.equal(task, inputs)
 
 
 @pytest.mark.parametrize(

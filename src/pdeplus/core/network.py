@@ -67,23 +67,18 @@ def find_modules(net: nn.Module, after: Sequence[str]) -> dict[str, nn.Module]:
     return {name: modules[name] for name in after}
 
 
-def output_shapes(
-    net: nn.Module, hosts: dict[str, nn.Module], example: Tensor | Mapping[str, Any]
-) -> dict[str, torch.Size]:
-    """Run the example once, in eval mode, and note the shape of each host's output."""
+def output_shapes(net: nn.Module, after: Sequence[str], example: Tensor | Mapping[str, Any]) -> dict[str, torch.Size]:
+    """Run the example once, in eval mode, and note the shape of each named module's output; refuses what is none."""
     outputs: dict[str, Any] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         return lambda module, args, output: outputs.__setitem__(name, output)
 
-    handles = [host.register_forward_hook(note(name)) for name, host in hosts.items()]
-    try:
-        with torch.no_grad(), evaluating(net):
-            net(**example) if isinstance(example, Mapping) else net(example)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for name in hosts:
+    with torch.no_grad(), evaluating(net), ExitStack() as stack:
+        for name, host in find_modules(net, after).items():
+            stack.callback(host.register_forward_hook(note(name)).remove)
+        net(**example) if isinstance(example, Mapping) else net(example)
+    for name in after:
         if name not in outputs:
             raise UserError(f"after: module {name!r} was not called for the example")
         if not isinstance(outputs[name], Tensor):

@@ -68,11 +68,10 @@ def add_diffusion(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
-    hosts = find_modules(net, after)
-    shapes = output_shapes(net, hosts, example)
+    shapes = output_shapes(net, after, example)
     first = next(iter(net.parameters()), None)
     blocks = ADDBlocks()
-    for name, host in hosts.items():
+    for name, host in find_modules(net, after).items():
         body = body_for(name, shapes[name], block)
         add = ADDBlock(body, name=name, head=head, floor=floor, initial_scale=initial_scale, prior=prior)
         if first is not None:

@@ -48,18 +48,12 @@ def mixed(h: Tensor, mix: Mix) -> Tensor:
 
 
 def noisy(
-    h: Tensor, *, additive: float, multiplicative: float, sparsity: float = 0.0, generator: torch.Generator
+    h: Tensor, additive: float, multiplicative: float, generator: torch.Generator, sparsity: float = 0.0
 ) -> Tensor:
     """(1 + m·B·U) ⊙ h + a·B′·N with U ~ U(-1, 1), N ~ N(0, 1), B and B′ ~ Beta(2, 5): its mean is h.
 
-    U and N are drawn for each element, B and B′ once for all of them.
-
-    Args:
-        h: features of any shape.
-        additive: a.
-        multiplicative: m.
-        sparsity: chance of each element of U, and of N, to be 0 instead.
-        generator: source of all randomness, on the device of `h`.
+    a is the additive level, m the multiplicative. U and N are drawn for each element of `h`, which has any shape, and
+    are 0 instead with the chance `sparsity`; B and B′ are drawn once for all of them.
     """
     first, second = beta_2_5(2, h, generator).to(h.dtype)
     uniform = torch.empty_like(h).uniform_(-1, 1, generator=generator)

@@ -22,8 +22,7 @@ from torch import nn
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ._views import check_views, objective_on, training_views
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
 
 @final
@@ -48,5 +47,5 @@ class AugMixTraining(Method):
         return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = training_views(batch, self.augmentor, self.jsd)
+        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
         yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)

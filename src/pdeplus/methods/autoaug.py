@@ -19,8 +19,7 @@ from torch import nn
 from ..augment.auto_augment import AutoAugment, Policy
 from ..data.base import Batch
 from ..errors import check_choice
-from ._views import augmented_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -39,8 +38,7 @@ class AutoAug(Method):
 
     @property
     def label(self) -> str:
-        paper = self.policy == "imagenet"
-        return "AutoAug" if paper else f"AutoAug ({self.policy} policy)"
+        return "AutoAug" if self.policy == "imagenet" else f"AutoAug ({self.policy} policy)"  # the paper has imagenet's
 
     @property
     def augmentor(self) -> AutoAugment:
@@ -53,5 +51,5 @@ class AutoAug(Method):
         return self.augmentor.overlaps
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = augmented_view(batch, self.augmentor)
-        yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+        views = views_of(batch, self.augmentor)[1:]
+        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)

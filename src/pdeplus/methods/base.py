@@ -1,19 +1,24 @@
-"""What a method is: a generator of objectives, and how its network predicts."""
+"""What a method is, a generator of objectives, and what methods share: views of a batch, the objective on them."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from ..augment.base import Augmentor
+from ..augment.identity import Identity
+from ..core.network import logits_of
 from ..core.prediction import Average, predict
 from ..data.base import Batch
 from ..errors import UserError
+from ..functional import jensen_shannon
+from ._mixing import Mix, over_mixed_labels
 
 BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 """Makes the run's main optimiser, as configured, for some parameters."""
@@ -82,6 +87,48 @@ class Method(ABC):
         return predict(model, images, self.samples, generator=generator, average=self.average)
 
 
+def views_of(batch: Batch, *augment: Callable[[Tensor, torch.Generator], Tensor]) -> list[Tensor]:
+    """A clean view, after the data set's own transform, and its augmentation by each: all share one crop and flip.
+
+    Images are in full precision, under autocast too.
+    """
+    with torch.autocast(batch.images.device.type, enabled=False):
+        clean = batch.view()
+        return [clean, *(one(clean, batch.generator) for one in augment)]
+
+
+def objective_on(
+    model: nn.Module,
+    views: Sequence[Tensor],
+    labels: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    jsd: float = 0.0,
+    mix: Mix | None = None,
+) -> Objective:
+    """Cross-entropy on the first view, and jsd times the Jensen-Shannon divergence of all: CE(v_1) + jsd · JS(v).
+
+    The views go through the network as one batch; without `jsd` there is no such term. Losses are in full precision.
+
+    Args:
+        model: gives logits.
+        views: each B×C×H×W; one without `jsd`, at least two with it.
+        labels: B.
+        label_smoothing: label smoothing of the cross-entropy.
+        jsd: weight of the consistency, 0 or more.
+        mix: how the images, or their features, were mixed; the labels are then mixed alike.
+    """
+    logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(labels), -1)
+    first = logits[0]
+    task = over_mixed_labels(lambda y: F.cross_entropy(first, y, label_smoothing=label_smoothing), labels, mix)
+    parts, loss = {"task": task}, task
+    if jsd:
+        parts["consistency"] = jensen_shannon(logits.float())
+        loss = task + jsd * parts["consistency"]
+    right = over_mixed_labels(lambda y: accuracy(first, y), labels, mix)
+    return Objective(loss, parts=parts, metrics={"accuracy": right})
+
+
 @torch.no_grad()
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Fraction of rows whose largest logit is the label's."""
@@ -94,6 +141,12 @@ def check_range(low: float, high: float, **options: float) -> None:
         if not (low <= value <= high and math.isfinite(value)):
             bounds = f"lie between {low:g} and {high:g}" if math.isfinite(high) else f"be a number of {low:g} or more"
             raise UserError(f"method.{name}={value} must {bounds}")
+
+
+def check_views(jsd: float, *augmentors: Augmentor) -> None:
+    """Refuse consistency between views that cannot differ."""
+    if jsd and all(isinstance(augmentor, Identity) for augmentor in augmentors):
+        raise UserError(f"method.jsd={jsd:g}: consistency needs views that differ: set method.augmentor=augmix")
 
 
 def with_samples(method: Method, name: str, samples: int | None, average: str | None) -> Method:
@@ -123,7 +176,8 @@ def overlaps_of(method: Method, transform: Augmentor) -> dict[str, tuple[str, ..
     found = dict[str, tuple[str, ...]]()
     for part in (method, *_augmentors(method), *_augmentors(transform)):
         if part.overlaps is not None:
-            name = _name(part)
+            module = type(part).__module__  # the registry's name: the file's, or all of it in a user's own code
+            name = module.rpartition(".")[2] if module.startswith("pdeplus.") else module
             found[name] = tuple(sorted({*found.get(name, ()), *part.overlaps}))
     return found
 
@@ -132,22 +186,14 @@ def _augmentors(value: object) -> Iterator[Augmentor]:
     """The augmentations in a value: the value itself, and those among its parts at any depth."""
     if isinstance(value, Augmentor):
         yield value
-    for part in _parts(value):
-        yield from _augmentors(part)
-
-
-def _parts(value: object) -> Iterable[object]:
+    parts: Iterable[object] = ()
     if isinstance(value, Mapping):
-        return cast(Mapping[Any, object], value).values()
-    if isinstance(value, tuple | list | set | frozenset):
-        return cast(Iterable[object], value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, field.name) for field in fields(value)]
-    # A user's class need not be a dataclass, and an audit must not miss what it holds.
-    return list(vars(value).values()) if isinstance(value, Method | Augmentor) else ()
-
-
-def _name(part: object) -> str:
-    """As the registry names it: by its file, or by the whole module of a user's own code."""
-    module = type(part).__module__
-    return module.rpartition(".")[2] if module.startswith("pdeplus.") else module
+        parts = cast(Mapping[Any, object], value).values()
+    elif isinstance(value, tuple | list | set | frozenset):
+        parts = cast(Iterable[object], value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in fields(value)]
+    elif isinstance(value, Method | Augmentor):  # a user's class need not be a dataclass, and no audit must miss it
+        parts = vars(value).values()
+    for part in parts:
+        yield from _augmentors(part)

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast, final
 
@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._lib.seeds import generator_for
+from ..augment.base import Augmentor, uniform
 from ..augment.deep_augment import DeepAugment, Weights, initial_weights, reconstruct, save
 from ..data.base import Batch
-from ._views import objective_on, partly_augmented_view
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -69,8 +69,19 @@ class DeepAug(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = partly_augmented_view(batch, self.augmentor(batch.images.shape[1]), self.share)
-        yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+        augmentor = partial(partly_augmented, augmentor=self.augmentor(batch.images.shape[1]), share=self.share)
+        views = views_of(batch, augmentor)[1:]
+        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+
+
+def partly_augmented(x: Tensor, generator: torch.Generator, *, augmentor: Augmentor, share: float) -> Tensor:
+    """Images of which that share, drawn at random, is augmented.
+
+    The share is right on average in batches of any size: what is left of a whole number is rounded at random.
+    """
+    count = int(share * len(x) + uniform(1, 0, 1, x, generator).item())
+    chosen = torch.randperm(len(x), generator=generator, device=x.device)[:count]
+    return x.index_copy(0, chosen, augmentor(x[chosen], generator))
 
 
 WIDTH, BLOCKS, TAPS = 24, 4, 9
@@ -101,7 +112,8 @@ def untrained_network(channels: int) -> Weights:
     weights, pictures = initial_weights(channels, WIDTH, BLOCKS, generator), random_pictures(channels, generator)
     columns = WIDTH * TAPS
     unfold = {"decode.weight": torch.eye(columns).view(columns, WIDTH, 3, 3), "decode.bias": torch.zeros(columns)}
-    patches, wanted = (_rows(x) for x in (reconstruct(weights | unfold, pictures), pictures))
+    both = (reconstruct(weights | unfold, pictures), pictures)
+    patches, wanted = (x.movedim(1, -1).flatten(0, 2).double() for x in both)  # a row for each pixel
     inputs = F.pad(patches, (0, 1), value=1.0)  # a column for the bias
     square = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(columns + 1)
     solved = cast(Tensor, torch.linalg.solve(square, inputs.T @ wanted)).float()
@@ -116,8 +128,3 @@ def random_pictures(channels: int, generator: torch.Generator) -> Tensor:
     layers = torch.stack([F.interpolate(grid, size=(SIDE, SIDE), mode="bicubic") for grid in grids])
     mean = (layers * shares / shares.sum(0)).sum(0)
     return (0.5 + 2 * (mean - 0.5)).clamp(0, 1)  # a mean of several has lost contrast
-
-
-def _rows(x: Tensor) -> Tensor:
-    """N×C×H×W → one row of C numbers for each pixel."""
-    return x.movedim(1, -1).flatten(0, 2).double()

@@ -32,8 +32,7 @@ from ..core.prediction import Average
 from ..data.base import Batch
 from ..errors import UserError
 from ..models.base import placed
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 REDRAW = ("reset_parameters", "_reset_parameters")
 """What torch's layers call the function that draws their weights; attention uses the second."""
@@ -114,7 +113,7 @@ class EnResNet(Method):
         return add_noise(ensemble, places, lambda name: Relative(self.noise))
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = clean_view(batch)
+        (view,) = views_of(batch)
         if self.adversarial:
             view = self.attacked(model, view, batch.labels, batch.generator)
         with diffusion(model, generator=batch.generator):

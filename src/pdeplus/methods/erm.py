@@ -16,8 +16,7 @@ from typing import final
 from torch import nn
 
 from ..data.base import Batch
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -32,4 +31,4 @@ class ERM(Method):
         check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield objective_on(model, [clean_view(batch)], batch.labels, label_smoothing=self.label_smoothing)
+        yield objective_on(model, views_of(batch), batch.labels, label_smoothing=self.label_smoothing)

@@ -26,8 +26,7 @@ from ..core.fixed_noise import Constant, add_noise
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..models.base import placed
-from ._views import clean_and_augmented, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -66,7 +65,7 @@ class FixedDiffusion(Method):
         return add_noise(model, placed(model, self.placement), lambda name: Constant(self.scale))
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = clean_and_augmented(batch, [self.augmentor] if self.mixture else [])
+        views = views_of(batch, *[self.augmentor] * self.mixture)
         labels = batch.labels.repeat(len(views))
         with diffusion(model, generator=batch.generator):
             goal = objective_on(model, [torch.cat(views)], labels, label_smoothing=self.label_smoothing)

@@ -21,8 +21,7 @@ from torch import nn
 
 from ..augment.gaussian_noise import GaussianNoise
 from ..data.base import Batch
-from ._views import augmented_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -57,5 +56,5 @@ class Gaussian(Method):
         return self.noise.overlaps
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = augmented_view(batch, self.noise)
-        yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+        views = views_of(batch, self.noise)[1:]
+        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)

@@ -22,8 +22,7 @@ from torch.nn import functional as F
 
 from ..core.network import logits_of
 from ..data.base import Batch
-from ._views import clean_view, objective_on
-from .base import Method, Objective, accuracy, check_range
+from .base import Method, Objective, accuracy, check_range, objective_on, views_of
 
 
 @final
@@ -43,11 +42,11 @@ class GradReg(Method):
         check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = clean_view(batch)
+        views = views_of(batch)
         if not self.penalty:
-            yield objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+            yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
             return
-        images = view.detach().requires_grad_()
+        images = views[0].detach().requires_grad_()
         logits = logits_of(model(images))
         losses = F.cross_entropy(logits, batch.labels, label_smoothing=self.label_smoothing, reduction="none")
         task, gradient = losses.mean(), gradient_norms(losses, images).mean()
@@ -56,13 +55,9 @@ class GradReg(Method):
 
 
 def gradient_norms(losses: Tensor, images: Tensor) -> Tensor:
-    """Length of the gradient of the summed losses at each image, B; it can be differentiated once more.
+    """Length of the gradient of the summed losses, B, at each image, B×…; it can be differentiated once more.
 
     Where a gradient is zero its length has a gradient of zero, not NaN.
-
-    Args:
-        losses: one per image, B.
-        images: B×…, what the losses depend on.
     """
     (gradients,) = torch.autograd.grad(losses.sum(), images, create_graph=True)
     return gradients.flatten(1).norm(dim=1)  # type: ignore[reportUnknownVariableType]

@@ -19,8 +19,7 @@ from torch import nn
 from ..core.network import INPUT
 from ..data.base import Batch
 from ._mixing import check_alpha, draw_mix, mixed
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -38,6 +37,6 @@ class Mixup(Method):
         check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = clean_view(batch)
+        (view,) = views_of(batch)
         mix = draw_mix([INPUT], batch.labels, self.alpha, batch.generator)
         yield objective_on(model, [mixed(view, mix)], batch.labels, label_smoothing=self.label_smoothing, mix=mix)

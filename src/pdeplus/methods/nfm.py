@@ -17,14 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, final
 
-import torch
 from torch import Tensor, nn
 
-from ..core.network import changing, find_modules, output_shapes
+from ..core.network import changing, output_shapes
 from ..data.base import Batch
-from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from ._mixing import check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -54,18 +52,16 @@ class NFM(Method):
         return corruptions_in_noise(self.additive, self.multiplicative)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        places = mixing_places(model, self.placement)[1:]  # wrong ones are refused before training
-        output_shapes(model, find_modules(model, places), example)
+        output_shapes(model, mixing_places(model, self.placement)[1:], example)  # refuses wrong ones before training
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view, labels = clean_view(batch), batch.labels
+        views, labels = views_of(batch), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
-        with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
-            goal = objective_on(model, [view], labels, label_smoothing=self.label_smoothing, mix=mix)
-        yield goal
 
-    def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
-        """Features mixed, then noisy."""
-        both = mixed(h, mix)
-        return noisy(both, additive=self.additive, multiplicative=self.multiplicative, generator=generator)
+        def change(h: Tensor) -> Tensor:
+            return noisy(mixed(h, mix), self.additive, self.multiplicative, batch.generator)
+
+        with changing(model, {mix.place: change}):
+            goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, mix=mix)
+        yield goal

@@ -23,12 +23,11 @@ from torch import Tensor, nn
 
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..core.network import changing, find_modules, output_shapes
+from ..core.network import changing, output_shapes
 from ..data.base import Batch
 from ..errors import UserError
 from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
-from ._views import check_views, clean_and_augmented, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
 LEVELS = (1, 2, 3)
 """How strong the noise is for the clean view and the two augmented ones."""
@@ -70,12 +69,11 @@ class NoisyMix(Method):
         return () if self.sparsity == 1 else corruptions_in_noise(self.additive, self.multiplicative)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
-        places = mixing_places(model, self.placement)[1:]  # wrong ones are refused before training
-        output_shapes(model, find_modules(model, places), example)
+        output_shapes(model, mixing_places(model, self.placement)[1:], example)  # refuses wrong ones before training
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views, labels = clean_and_augmented(batch, [self.augmentor] * 2), batch.labels
+        views, labels = views_of(batch, self.augmentor, self.augmentor), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
             goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, jsd=self.jsd, mix=mix)
@@ -84,13 +82,5 @@ class NoisyMix(Method):
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
         """The features of the three views mixed, then noisy, each view at its level."""
         views = zip(LEVELS, mixed(h, mix).chunk(len(LEVELS)), strict=True)
-        return torch.cat([self._noisy(view, level, generator) for level, view in views])
-
-    def _noisy(self, h: Tensor, level: int, generator: torch.Generator) -> Tensor:
-        return noisy(
-            h,
-            additive=level * self.additive,
-            multiplicative=level * self.multiplicative,
-            sparsity=self.sparsity,
-            generator=generator,
-        )
+        a, m = self.additive, self.multiplicative
+        return torch.cat([noisy(view, level * a, level * m, generator, self.sparsity) for level, view in views])

@@ -15,7 +15,7 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -35,8 +35,7 @@ from ..data.base import Batch
 from ..errors import UserError
 from ..functional import Prior, coverage_nll, jensen_shannon
 from ..models.base import placed
-from ._views import augmented_view, clean_and_augmented
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
+from .base import BuildOptimizer, Method, Objective, accuracy, check_range, views_of
 
 LEAST_VARIANCE = 1e-6
 """Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
@@ -133,21 +132,31 @@ class PDEPlus(Method):
         return {"task": build(theta), "diffusion": Adam([group])}
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        """Algorithm 1."""
-        original, similar = self._views(batch)
+        """Algorithm 1. Only the authors' schedule builds graphs that the update of φ does not need."""
+        original, similar = views_of(batch, self.augmentor)
+        if self.views == "both augmented":
+            original, similar = similar, views_of(batch, self.augmentor)[1]
+        inputs, labels = original, batch.labels
+        if self.mixture:
+            inputs, labels = torch.cat([original, similar]), labels.repeat(2)
         if self.schedule == "fused":
-            yield self._fused(model, original, similar, batch)
+            yield self._fused(model, inputs, labels, similar, batch.generator)
             return
-        trace, twin = self._coverage_passes(model, original, similar, batch.generator)
+        local, authors = self.coverage_gradient == "local", self.schedule == "authors"
+        with (
+            torch.set_grad_enabled(authors or not local),
+            diffusion(model, generator=batch.generator, local=local) as trace,
+        ):
+            model(original)
+        with torch.set_grad_enabled(authors):
+            twin = plain_features(model, similar)
         coverage = self.coverage_weight * self.coverage(twin, trace)
-        reach = "all" if self.schedule == "authors" else "updated"
+        reach = "all" if authors else "updated"
         scales = mean_scales(trace)
         yield Objective(coverage, parts={"coverage": coverage}, update=("diffusion",), reach=reach, metrics=scales)
-        inputs, labels = self._task_inputs(original, similar, batch.labels)
         with diffusion(model, generator=batch.generator):
             logits = logits_of(model(inputs))
-        parts = self._task(logits, labels)
-        yield Objective(self._sum(parts), parts=parts, metrics={"accuracy": accuracy(logits, labels)})
+        yield self._task(logits, labels)
 
     def coverage(self, twin: Trace, trace: Trace) -> Tensor:
         """The diffusion distribution coverage objective: -log p(h_l^a | h_l), summed over the blocks."""
@@ -155,18 +164,18 @@ class PDEPlus(Method):
         for h_twin, h, scale in zip(twin.means, trace.means, trace.scales, strict=True):
             if self.coverage_gradient == "local":
                 h_twin, h = h_twin.detach(), h.detach()
-            std = self._std(scale.float())
+            std = scale.float()
+            if self.head == "relu":  # no other head can give less than the least
+                std = std.clamp(min=LEAST_VARIANCE if self.sigma_is == "variance" else LEAST_VARIANCE**0.5)
+            if self.sigma_is == "variance":
+                std = std.sqrt()
             losses.append(coverage_nll(h_twin.float(), h[: len(scale)].float(), std, self.prior))
         total = torch.stack(losses)
         return total.sum() if self.coverage_reduction == "sum" else total.mean()
 
-    def _std(self, scale: Tensor) -> Tensor:
-        """The coverage loss's standard deviation; only a ReLU head can give less than the least."""
-        if self.sigma_is == "variance":
-            return (scale.clamp(min=LEAST_VARIANCE) if self.head == "relu" else scale).sqrt()
-        return scale.clamp(min=LEAST_VARIANCE**0.5) if self.head == "relu" else scale
-
-    def _fused(self, model: nn.Module, original: Tensor, similar: Tensor, batch: Batch) -> Objective:
+    def _fused(
+        self, model: nn.Module, inputs: Tensor, labels: Tensor, similar: Tensor, generator: torch.Generator
+    ) -> Objective:
         """One gradient-free plain pass, unless twins are diffused, one diffused pass, one backward.
 
         g_φ sees detached features, so the summed loss gives φ the gradient of both terms and everything
@@ -174,53 +183,33 @@ class PDEPlus(Method):
         """
         twin = Trace()
         if self.twins == "plain":
-            with torch.no_grad(), diffusion(model, active=False) as twin:
-                model(similar)
-        inputs, labels = self._task_inputs(original, similar, batch.labels)
-        with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
+            with torch.no_grad():
+                twin = plain_features(model, similar)
+        with diffusion(model, generator=generator, local=True, learn_from=len(similar)) as trace:
             logits = logits_of(model(inputs))
         if self.twins == "diffused":
-            twin = Trace(trace.names, [h[len(original) :] for h in trace.means])
-        parts = self._task(logits, labels) | {"coverage": self.coverage_weight * self.coverage(twin, trace)}
-        metrics = {"accuracy": accuracy(logits, labels), **mean_scales(trace)}
-        return Objective(self._sum(parts), parts=parts, update=("task", "diffusion"), metrics=metrics)
+            twin = Trace(trace.names, [h[len(similar) :] for h in trace.means])
+        return self._task(logits, labels, covered=(twin, trace))
 
-    def _task(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy, and the agreement of both views where there are two and it has a weight."""
+    def _task(self, logits: Tensor, labels: Tensor, covered: tuple[Trace, Trace] | None = None) -> Objective:
+        """Cross-entropy, the agreement of both views where there are two and it has a weight, the coverage if fused."""
         seen = len(logits) // 2 if self.mixture and self.supervised == "original" else len(logits)
-        task = F.cross_entropy(logits[:seen], labels[:seen], label_smoothing=self.label_smoothing)
-        if not (self.jsd and self.mixture):
-            return {"task": task}
-        return {"task": task, "consistency": jensen_shannon(logits.float().view(2, len(logits) // 2, -1))}
+        parts = {"task": F.cross_entropy(logits[:seen], labels[:seen], label_smoothing=self.label_smoothing)}
+        metrics, update = {"accuracy": accuracy(logits, labels)}, ("task",)
+        if self.jsd and self.mixture:
+            parts["consistency"] = jensen_shannon(logits.float().view(2, len(logits) // 2, -1))
+        if covered:
+            parts["coverage"] = self.coverage_weight * self.coverage(*covered)
+            metrics, update = metrics | mean_scales(covered[1]), ("task", "diffusion")
+        weighted = [(self.jsd if name == "consistency" else 1.0) * part for name, part in parts.items()]
+        return Objective(torch.stack(weighted).sum(), parts=parts, update=update, metrics=metrics)
 
-    def _sum(self, parts: Mapping[str, Tensor]) -> Tensor:
-        weights = {"consistency": self.jsd}
-        return torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum()
 
-    def _coverage_passes(
-        self, model: nn.Module, original: Tensor, similar: Tensor, generator: torch.Generator
-    ) -> tuple[Trace, Trace]:
-        """The diffused pass of the originals and the plain pass of their twins.
-
-        Only the authors' schedule builds graphs that the update of φ does not need.
-        """
-        local = self.coverage_gradient == "local"
-        authors = self.schedule == "authors"
-        with torch.set_grad_enabled(authors or not local), diffusion(model, generator=generator, local=local) as trace:
-            model(original)
-        with torch.set_grad_enabled(authors), diffusion(model, active=False) as twin:
-            model(similar)
-        return trace, twin
-
-    def _views(self, batch: Batch) -> list[Tensor]:
-        if self.views == "original+augmented":
-            return clean_and_augmented(batch, [self.augmentor])
-        return [augmented_view(batch, self.augmentor) for _ in range(2)]
-
-    def _task_inputs(self, original: Tensor, similar: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.mixture:
-            return original, labels
-        return torch.cat([original, similar]), labels.repeat(2)
+def plain_features(model: nn.Module, images: Tensor) -> Trace:
+    """The features before each ADD block in a pass without noise."""
+    with diffusion(model, active=False) as trace:
+        model(images)
+    return trace
 
 
 def mean_scales(trace: Trace) -> dict[str, Tensor]:

@@ -34,9 +34,8 @@ from ..core.network import changing, logits_of
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..functional import jensen_shannon
-from ._views import check_views, clean_and_augmented
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range
-from .pde_plus import PDEPlus, mean_scales
+from .base import BuildOptimizer, Method, Objective, accuracy, check_range, check_views, views_of
+from .pde_plus import PDEPlus, mean_scales, plain_features
 from .rlat import RLAT, adding
 
 
@@ -85,9 +84,9 @@ class PDEPlusCombined(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Both views' plain features, one diffused pass of all three, one backward."""
-        original, *views = clean_and_augmented(batch, [self.augmentor, self.second])
-        first = self._perturbed_features(model, views[0], batch.labels) if self.epsilon else _features(model, views[0])
-        twins = [first, _features(model, views[1])]
+        original, *views = views_of(batch, self.augmentor, self.second)
+        with torch.no_grad():
+            twins = [self._features_to_cover(model, views[0], batch.labels), plain_features(model, views[1])]
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
             logits = logits_of(model(torch.cat([original, *views]))).float()
         seen = logits[: 2 * len(original)]
@@ -114,12 +113,14 @@ class PDEPlusCombined(Method):
             average=self.average,
         )
 
-    def _perturbed_features(self, model: nn.Module, images: Tensor, labels: Tensor) -> Trace:
-        """Plain features with RLAT's δ_l added at every place, each block's own included."""
+    def _features_to_cover(self, model: nn.Module, images: Tensor, labels: Tensor) -> Trace:
+        """Plain features; with epsilon RLAT's δ_l is added at every place, each block's own included."""
+        if not self.epsilon:
+            return plain_features(model, images)
         with no_diffusion(model):
             deltas = RLAT(epsilon=self.epsilon, attack_mode="eval").perturbations(model, images, labels)
         with changing(model, {place: adding(delta, place) for place, delta in deltas.items()}):
-            trace = _features(model, images)
+            trace = plain_features(model, images)
         last = {name: _stage_that_ends_with(name, deltas, trace.names) for name in trace.names}
         means = [h + deltas.get(last[name], 0) for name, h in zip(trace.names, trace.means, strict=True)]
         return Trace(trace.names, means)
@@ -132,10 +133,3 @@ def _stage_that_ends_with(name: str, places: Iterable[str], blocks: Sequence[str
         if place and within and within[-1] == name:
             return place
     return name
-
-
-@torch.no_grad()
-def _features(model: nn.Module, images: Tensor) -> Trace:
-    with diffusion(model, active=False) as trace:
-        model(images)
-    return trace

@@ -26,8 +26,7 @@ from ..attacks.steps import Norm
 from ..core.network import logits_of
 from ..data.base import Batch
 from ..errors import check_choice
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 PUBLISHED_EPSILON = {"linf": 1 / 255, "l2": 0.1}
 
@@ -76,7 +75,7 @@ class PGD(Method):
         return PUBLISHED_EPSILON[self.norm] if self.epsilon == "published" else self.epsilon
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        x = self.attacked(model, clean_view(batch), batch.labels, batch.generator)
+        x = self.attacked(model, views_of(batch)[0], batch.labels, batch.generator)
         yield objective_on(model, [x], batch.labels, label_smoothing=self.label_smoothing)
 
     def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:

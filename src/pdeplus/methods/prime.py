@@ -20,8 +20,7 @@ from torch import nn
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
 from ..data.base import Batch
-from ._views import check_views, objective_on, training_views
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
 
 @final
@@ -46,5 +45,5 @@ class PrimeTraining(Method):
         return "PRIME" if self.jsd else "PRIME w/o JSD"
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = training_views(batch, self.augmentor, self.jsd)
+        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
         yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)

@@ -19,6 +19,7 @@ and JS 94.75 / 89.60 (Kireev et al., 2022); with ResNet-18 93.23 / 83.67, with A
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, final
 
 import torch
@@ -28,12 +29,11 @@ from ..attacks.gradient_attacks import AttackMode, in_attack_mode
 from ..attacks.steps import cross_entropy, steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
-from ..core.network import INPUT, Change, changing, find_modules, logits_of, output_shapes
+from ..core.network import INPUT, Change, changing, logits_of, output_shapes
 from ..data.base import Batch
 from ..errors import check_choice
 from ..models.base import stage_names
-from ._views import check_views, objective_on, training_views
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
 STEM = "conv1"
 """What the networks call the convolution before their first stage, where there is one."""
@@ -82,11 +82,11 @@ class RLAT(Method):
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         """The model itself; refuses one that lacks a place, does not call it or gives no tensor there."""
-        output_shapes(model, find_modules(model, self._places(model)), example)
+        output_shapes(model, self._places(model), example)
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = training_views(batch, self.augmentor, self.jsd)
+        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
         deltas = self.perturbations(model, torch.cat(views), batch.labels.repeat(len(views)))
         with changing(model, {place: adding(delta, place) for place, delta in deltas.items()}):
             goal = objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
@@ -101,7 +101,10 @@ class RLAT(Method):
         return {place: radius[place] * steepest(g, "l2") for place, g in gradients.items()}
 
     def _places(self, model: nn.Module) -> Sequence[str]:
-        return stem_and_stages(model) if self.placement == "stage" else self.placement
+        """Module names of the stem, if the network has one of its own, and of the stages, in their order."""
+        if self.placement != "stage":
+            return self.placement
+        return [*(name for name, _ in model.named_children() if name == STEM), *stage_names(model)]
 
 
 def radii(dims: Mapping[str, int], epsilon: float) -> dict[str, float]:
@@ -110,34 +113,19 @@ def radii(dims: Mapping[str, int], epsilon: float) -> dict[str, float]:
     return {place: epsilon * dim / first / (i + 1) for i, (place, dim) in enumerate(dims.items())}
 
 
-def stem_and_stages(net: nn.Module) -> list[str]:
-    """Module names of the stem, if the network has one of its own, and of the stages, in their order."""
-    stem = [STEM] if any(name == STEM for name, _ in net.named_children()) else []
-    return [*stem, *stage_names(net)]
-
-
 def loss_gradients(net: nn.Module, places: Sequence[str], x: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Gradient of the summed cross-entropy with respect to the features at each place; INPUT is x itself.
 
     One forward and one backward pass. Parameters keep the gradients they had, and the network its hooks.
-
-    Args:
-        net: any network.
-        places: module names, or INPUT.
-        x: float images B×C×H×W.
-        labels: B.
     """
     zeros = dict[str, Tensor]()
 
-    def watching(place: str) -> Change:
-        def change(h: Tensor) -> Tensor:
-            exact = torch.promote_types(h.dtype, torch.float32)  # directions keep full precision
-            zeros[place] = torch.zeros_like(h, dtype=exact).requires_grad_()
-            return h + zeros[place].to(h.dtype)
+    def watch(h: Tensor, place: str) -> Tensor:
+        exact = torch.promote_types(h.dtype, torch.float32)  # directions keep full precision
+        zeros[place] = torch.zeros_like(h, dtype=exact).requires_grad_()
+        return h + zeros[place].to(h.dtype)
 
-        return change
-
-    with torch.enable_grad(), changing(net, {place: watching(place) for place in places}):
+    with torch.enable_grad(), changing(net, {place: partial(watch, place=place) for place in places}):
         loss = cross_entropy(logits_of(net(x)), labels).sum()
         gradients = torch.autograd.grad(loss, [zeros[place] for place in places])
     return dict(zip(places, gradients, strict=True))

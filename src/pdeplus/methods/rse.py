@@ -24,8 +24,7 @@ from ..core.fixed_noise import Constant, add_noise, convolutions
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..errors import UserError
-from ._views import clean_view, objective_on
-from .base import Method, Objective, check_range
+from .base import Method, Objective, check_range, objective_on, views_of
 
 
 @final
@@ -71,7 +70,7 @@ class RSE(Method):
         )
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        view = clean_view(batch)
+        views = views_of(batch)
         with diffusion(model, generator=batch.generator):
-            goal = objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+            goal = objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
         yield goal
