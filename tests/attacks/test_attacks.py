@@ -20,11 +20,10 @@ from pdeplus.attacks.gradient_attacks import (
     attacking,
     build_attack,
     expected_logits,
-    pgd,
     resized,
     single_step,
 )
-from pdeplus.attacks.steps import ascent, cross_entropy, dlr, project, random_point, steepest
+from pdeplus.attacks.steps import ascent, cross_entropy, dlr, pgd, project, random_point, steepest
 from pdeplus.core.context import diffusion
 from pdeplus.errors import UserError
 

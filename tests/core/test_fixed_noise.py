@@ -11,8 +11,8 @@ from torch import nn
 
 import pdeplus as pp
 from pdeplus.core.add_block import ADDBlock
-from pdeplus.core.fixed_noise import Constant, Relative, add_noise, convolutions
 from pdeplus.core.prediction import sample_logits
+from pdeplus.core.surgery import Constant, Relative, add_noise, convolutions
 from pdeplus.errors import UserError
 from pdeplus.evaluation.deployment import plain
 from pdeplus.evaluation.tested_models import fast_copy

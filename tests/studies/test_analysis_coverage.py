@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pdeplus.augment.gaussian_noise import GaussianNoise
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.invert import Invert
-from pdeplus.core.fixed_noise import Constant, add_noise
+from pdeplus.core.surgery import Constant, add_noise
 from pdeplus.data.base import split
 from pdeplus.errors import UserError
 from pdeplus.studies.analysis import coverage, probes

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from pdeplus.core.fixed_noise import Constant, add_noise
+from pdeplus.core.surgery import Constant, add_noise
 from pdeplus.errors import UserError
 from pdeplus.studies.analysis.boundary import boundary_distances, boundary_figure, boundary_rows, rank_correlations
 from pdeplus.studies.analysis.figures import as_spec

@@ -5,5 +5,5 @@ from .gradient_attacks import FGSM as FGSM
 from .gradient_attacks import PGD as PGD
 from .gradient_attacks import Attack as Attack
 from .gradient_attacks import build_attack as build_attack
-from .gradient_attacks import pgd as pgd
 from .gradient_attacks import single_step as single_step
+from .steps import pgd as pgd

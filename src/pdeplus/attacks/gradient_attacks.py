@@ -1,12 +1,11 @@
 """FGSM, PGD and APGD, and what a network is for an attack: its mode, its parameters, its mean over noisy passes.
 
-`pgd` is the pure function; attacks are objects configured once and called as attack(logits, x, labels, generator).
-Gradients are only ever taken with respect to the images.
+Attacks are objects configured once and called as attack(logits, x, labels, generator).
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast, final
@@ -18,61 +17,10 @@ from ..core.context import diffusion, no_diffusion
 from ..core.network import evaluating, logits_of
 from ..core.prediction import Average
 from ..errors import UserError, check_choice
-from .steps import (
-    Logits,
-    Losses,
-    Norm,
-    apgd,
-    ascent,
-    choose,
-    choose_ascent,
-    cross_entropy,
-    dlr,
-    is_worse,
-    project,
-    random_point,
-    steepest,
-)
+from .steps import Logits, Norm, apgd, check_budget, cross_entropy, dlr, pgd, random_point, worst_of
 
 AttackMode = Literal["train", "eval"]
 """The network's mode while it is attacked in training: the one it trains in, or eval."""
-
-
-def pgd(
-    logits: Callable[[Tensor], Tensor],
-    x: Tensor,
-    labels: Tensor,
-    *,
-    norm: Norm,
-    epsilon: float,
-    steps: int = 1,
-    step_size: float | None = None,
-    random_start: bool = False,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Images near x by projected steepest ascent of the cross-entropy, of the shape of x and without a gradient.
-
-    Each lies in [0, 1] and within epsilon of its x in the norm; no parameter's gradient is touched.
-
-    Args:
-        logits: from images to logits B×classes; called once for each step.
-        x: float images B×C×H×W in [0, 1].
-        labels: B.
-        norm: of the change of one image.
-        epsilon: its largest size.
-        steps: one from x itself is the fast gradient sign method (ℓ∞), or its like in ℓ2.
-        step_size: length of a step in the norm; None is epsilon for one step, 2.5·epsilon/steps for more.
-        random_start: begin at a random point within epsilon instead of at x.
-        generator: source of that point.
-    """
-    _check(norm, epsilon, steps)
-    length = (epsilon if steps == 1 else 2.5 * epsilon / steps) if step_size is None else step_size
-    x = x.detach()
-    point = random_point(x, norm, epsilon, generator) if random_start else x
-    for _ in range(steps):
-        gradient = ascent(logits, point, labels, cross_entropy).gradient
-        point = project(point + length * steepest(gradient, norm), x, norm, epsilon)
-    return point
 
 
 class Attack(ABC):
@@ -113,7 +61,7 @@ class FGSM(Attack):
     epsilon: float = 8 / 255
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.epsilon, self.steps, self.restarts)
+        check_budget(self.norm, self.epsilon, self.steps, self.restarts)
 
     @property
     def name(self) -> str:
@@ -146,7 +94,7 @@ class PGD(Attack):
     """Begin at random points within epsilon; several restarts need it."""
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.epsilon, self.steps, self.restarts)
+        check_budget(self.norm, self.epsilon, self.steps, self.restarts)
         if self.step_size is not None and not (self.step_size > 0 and self.epsilon > 0):
             raise UserError(f"step_size={self.step_size} and epsilon={self.epsilon} must both be above 0")
         if self.restarts > 1 and not self.random_start:
@@ -168,7 +116,7 @@ class PGD(Attack):
         def once(k: int) -> Tensor:
             return pgd(logits, x, labels, **options, generator=generator)
 
-        return _worst(once, restarts, logits, labels, cross_entropy)
+        return worst_of(once, restarts, logits, labels, cross_entropy)
 
     def harder(self) -> "PGD":
         return replace(self, steps=2 * self.steps, restarts=self.restarts + 1, random_start=True)
@@ -188,7 +136,7 @@ class APGD(Attack):
 
     def __post_init__(self) -> None:
         check_choice("loss", self.loss, Literal["ce", "dlr"])
-        _check(self.norm, self.epsilon, self.steps, self.restarts)
+        check_budget(self.norm, self.epsilon, self.steps, self.restarts)
 
     @property
     def name(self) -> str:
@@ -206,7 +154,7 @@ class APGD(Attack):
             start = x.detach() if k == 0 else random_point(x.detach(), self.norm, self.epsilon, generator)
             return apgd(logits, x.detach(), start, labels, losses, **budget)
 
-        return _worst(once, self.restarts, logits, labels, losses)
+        return worst_of(once, self.restarts, logits, labels, losses)
 
     def harder(self) -> "APGD":
         return replace(self, steps=2 * self.steps, restarts=self.restarts + 1)
@@ -235,6 +183,14 @@ def resized(attack: Attack, epsilon: float) -> Attack:
 def single_step(attack: Attack) -> FGSM:
     """One step of the attack's size, in its norm."""
     return FGSM(norm=attack.norm, epsilon=attack.epsilon)
+
+
+def in_parts(
+    attack: Attack, logits: Logits, x: Tensor, labels: Tensor, generator: torch.Generator | None, rows: int
+) -> Tensor:
+    """An attack on so many images at a time, as its memory allows."""
+    starts = range(0, len(x), rows)
+    return torch.cat([attack(logits, x[i : i + rows], labels[i : i + rows], generator) for i in starts])
 
 
 def in_attack_mode(net: nn.Module, mode: AttackMode) -> AbstractContextManager[None]:
@@ -279,29 +235,8 @@ def expected_logits(
     return every.mean(0) if average == "logits" else every.log_softmax(-1).logsumexp(0) - math.log(passes)
 
 
-def _worst(once: Callable[[int], Tensor], restarts: int, logits: Logits, labels: Tensor, losses: Losses) -> Tensor:
-    """Each image's worst of several attempts."""
-    point = once(0)
-    if restarts == 1:
-        return point
-    at = ascent(logits, point, labels, losses)
-    for k in range(1, restarts):
-        other = once(k)
-        there = ascent(logits, other, labels, losses)
-        worse = is_worse(there, at)
-        point, at = choose(worse, other, point), choose_ascent(worse, there, at)
-    return point
-
-
 def _steps(steps: int, restarts: int) -> str:
     return f"{steps} step{'s' * (steps > 1)}, {restarts} restart{'s' * (restarts > 1)}"
-
-
-def _check(norm: Norm, epsilon: float, steps: int, restarts: int = 1) -> None:
-    check_choice("norm", norm, Norm)
-    for name, value, least in (("epsilon", epsilon, 0), ("steps", steps, 1), ("restarts", restarts, 1)):
-        if not value >= least:
-            raise UserError(f"{name}={value} of an attack must be at least {least}")
 
 
 ATTACKS: dict[str, Attack] = {"fgsm": FGSM(), "pgd": PGD(), "apgd_ce": APGD(), "apgd_dlr": APGD(loss="dlr")}

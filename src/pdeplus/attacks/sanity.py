@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .._lib.seeds import generator_for
-from .gradient_attacks import Attack, resized, single_step
-from .steps import Logits, in_parts
+from .gradient_attacks import Attack, in_parts, resized, single_step
+from .steps import Logits
 
 IMAGES = 100
 """An evaluation checks on so many at most."""
@@ -72,8 +72,7 @@ def sanity(
     Args:
         attack: as it is used in the evaluation.
         logits: what it attacks, differentiable.
-        x: float images B×C×H×W in [0, 1].
-        labels: B.
+        x: float images B×C×H×W in [0, 1], with their labels, B.
         epsilons: the sizes of the evaluation.
         predict: probabilities by which success is judged; the softmax of the logits where not given.
         plain: logits of the same network without its noise; None where it has none.
@@ -93,8 +92,12 @@ def sanity(
     one_step = single_step(there)
     many = hard if there == one_step else at
     found = [_rises([clean, *each]), _breaks_all(lab, attack), _converged(at, hard)]
-    found.append(_transfer(None if plain is None else lab.see(there, plain), at))
-    found.append(_one_step(lab.see(one_step), many))
+    moved = None if plain is None else lab.see(there, plain)
+    noise = "the noise masks the gradients: raise eot, and believe the lower accuracy"
+    near = "the gradients near the images are masked; believe the lower accuracy"
+    name = "images made on the network without noise are no stronger"
+    found.append(_no_stronger(moved, at, "white-box", name, noise))
+    found.append(_no_stronger(lab.see(one_step), many, "many", "one step is no stronger than many", near))
     return Sanity(images=len(x), checks=tuple(found))
 
 
@@ -110,10 +113,6 @@ class _Seen:
     @property
     def accuracy(self) -> float:
         return float(self.right.double().mean())
-
-    @property
-    def loss(self) -> float:
-        return float(self.losses.mean())
 
 
 @final
@@ -135,24 +134,23 @@ class _Lab:
             stream = generator_for(self.seed, "sanity", device=x.device)
             x = in_parts(attack, on or self.logits, x, self.labels, stream, self.rows)
         with torch.no_grad():
-            p = torch.cat([self.judge(x[i : i + self.rows]) for i in range(0, len(x), self.rows)]).double()
+            p = torch.cat([self.judge(part) for part in torch.split(x, self.rows)]).double()
         own = p.gather(-1, self.labels[:, None])[:, 0]
         return _Seen(-own.clamp(min=1e-30).log(), p.argmax(-1) == self.labels, p.shape[-1])
 
 
 def _rises(seen: Sequence[_Seen]) -> Check:
+    def no_less(rise: Tensor) -> bool:
+        """Within two standard errors."""
+        error = float(rise.std()) / math.sqrt(len(rise)) if len(rise) > 1 else 0.0
+        return float(rise.mean()) >= -2 * error - 1e-3
+
     return Check(
         name="the loss rises with epsilon",
-        passed=all(_no_less(b.losses - a.losses) for a, b in pairwise(seen)),
-        found="mean " + ", ".join(f"{one.loss:.2f}" for one in seen),
+        passed=all(no_less(b.losses - a.losses) for a, b in pairwise(seen)),
+        found="mean " + ", ".join(f"{one.losses.mean():.2f}" for one in seen),
         meaning="the gradients do not lead uphill, or the steps overshoot; the accuracy may be too high",
     )
-
-
-def _no_less(rise: Tensor) -> bool:
-    """Within two standard errors."""
-    error = float(rise.std()) / math.sqrt(len(rise)) if len(rise) > 1 else 0.0
-    return float(rise.mean()) >= -2 * error - 1e-3
 
 
 def _breaks_all(lab: _Lab, attack: Attack) -> Check:
@@ -171,37 +169,22 @@ def _breaks_all(lab: _Lab, attack: Attack) -> Check:
 
 def _converged(at: _Seen, hard: _Seen) -> Check:
     drop, one = at.accuracy - hard.accuracy, 1 / len(at.right)
-    meaning = "the accuracy is too high: take more steps or restarts"
-    if drop < 0:
-        meaning = "more effort makes it weaker: its gradients are noisy, raise eot"
+    weaker = "more effort makes it weaker: its gradients are noisy, raise eot"
     return Check(
         name="more steps and restarts change little, and help",
         passed=-SLACK - one <= drop <= CONVERGED + one,
         found=f"accuracy {_percent(at)}, with more {_percent(hard)}",
-        meaning=meaning,
+        meaning=weaker if drop < 0 else "the accuracy is too high: take more steps or restarts",
     )
 
 
-def _transfer(moved: _Seen | None, at: _Seen) -> Check:
-    return Check(
-        name="images made on the network without noise are no stronger",
-        passed=None if moved is None else _no_stronger(moved, at),
-        found="the attack meets no noise" if moved is None else f"accuracy {_percent(moved)}, white-box {_percent(at)}",
-        meaning="the noise masks the gradients: raise eot, and believe the lower accuracy",
-    )
-
-
-def _one_step(single: _Seen, many: _Seen) -> Check:
-    return Check(
-        name="one step is no stronger than many",
-        passed=_no_stronger(single, many),
-        found=f"accuracy {_percent(single)}, many {_percent(many)}",
-        meaning="the gradients near the images are masked; believe the lower accuracy",
-    )
-
-
-def _no_stronger(weak: _Seen, strong: _Seen) -> bool:
-    return weak.accuracy >= strong.accuracy - SLACK - 1 / len(strong.right)
+def _no_stronger(weak: _Seen | None, strong: _Seen, called: str, name: str, meaning: str) -> Check:
+    """Whether the weak attack leaves no lower accuracy than the strong one; it does not apply where there is none."""
+    if weak is None:
+        return Check(name=name, passed=None, found="the attack meets no noise", meaning=meaning)
+    passed = weak.accuracy >= strong.accuracy - SLACK - 1 / len(strong.right)
+    found = f"accuracy {_percent(weak)}, {called} {_percent(strong)}"
+    return Check(name=name, passed=passed, found=found, meaning=meaning)
 
 
 def _percent(seen: _Seen) -> str:

@@ -1,4 +1,7 @@
-"""APGD, which sets its own step size, and the parts of every attack: losses, gradients, steps, balls in both norms."""
+"""PGD, APGD, which sets its own step size, and their parts: losses, gradients, steps, balls in both norms.
+
+Gradients are only ever taken with respect to the images.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import UserError
+from ..errors import UserError, check_choice
 
 Norm = Literal["linf", "l2"]
 """The size of a change: its largest element, or its Euclidean length over all elements of the image."""
@@ -27,14 +30,51 @@ ENOUGH = 0.75
 
 
 class Ascent(NamedTuple):
-    """The way up from some images."""
+    """Some images and the way up from them."""
 
+    point: Tensor
+    """The images, B×C×H×W."""
     losses: Tensor
     """Of each, B."""
     gradient: Tensor
     """Of each one's loss, B×C×H×W."""
     broken: Tensor
     """Which are taken for something else, B."""
+
+
+def pgd(
+    logits: Logits,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    norm: Norm,
+    epsilon: float,
+    steps: int = 1,
+    step_size: float | None = None,
+    random_start: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Images near x by projected steepest ascent of the cross-entropy, of the shape of x and without a gradient.
+
+    Each lies in [0, 1] and within epsilon of its x in the norm; no parameter's gradient is touched.
+
+    Args:
+        logits: from images to logits B×classes; called once for each step.
+        x: float images B×C×H×W in [0, 1], with their labels, B.
+        norm: of the change of one image, epsilon its largest size.
+        steps: one from x itself is the fast gradient sign method (ℓ∞), or its like in ℓ2.
+        step_size: length of a step in the norm; None is epsilon for one step, 2.5·epsilon/steps for more.
+        random_start: begin at a random point within epsilon instead of at x.
+        generator: source of that point.
+    """
+    check_budget(norm, epsilon, steps)
+    length = (epsilon if steps == 1 else 2.5 * epsilon / steps) if step_size is None else step_size
+    x = x.detach()
+    point = random_point(x, norm, epsilon, generator) if random_start else x
+    for _ in range(steps):
+        at = ascent(logits, point, labels, cross_entropy)
+        point = project(point + length * steepest(at.gradient, norm), x, norm, epsilon)
+    return point
 
 
 def apgd(
@@ -45,32 +85,30 @@ def apgd(
     Of all points on the way each image's worst is returned: one that breaks it, where there is one, and of these
     (or of all) the one of the greatest loss; so it is never better than `start`.
     """
-    before, point, at = start, start, ascent(logits, start, labels, losses)
-    best, highest = point, at
-    worst, broken = point, at
+    at = ascent(logits, start, labels, losses)
+    before, highest, worst = start, at, at
     step = x.new_full((len(x),), 2 * epsilon)
     rises, since = torch.zeros_like(at.broken, dtype=torch.long), 0
     step_then, highest_then = step, at.losses
     looks = set(checkpoints(steps))
     for k in range(1, steps + 1):
+        point = at.point
         target = project(point + per_image(step, x) * steepest(at.gradient, norm), x, norm, epsilon)
         if k > 1:
             target = project(point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - before), x, norm, epsilon)
         found = ascent(logits, target, labels, losses)
         rises += found.losses > at.losses
-        before, point, at = point, target, found
-        worse = is_worse(at, broken)
-        worst, broken = choose(worse, point, worst), choose_ascent(worse, at, broken)
-        better = at.losses > highest.losses
-        best, highest = choose(better, point, best), choose_ascent(better, at, highest)
+        before, at = point, found
+        worst = choose(is_worse(at, worst), at, worst)
+        highest = choose(at.losses > highest.losses, at, highest)
         if k in looks:
             stalled = (step == step_then) & (highest.losses == highest_then)
             step_then, highest_then = step, highest.losses
             halve = (rises < ENOUGH * (k - since)) | stalled
             step = torch.where(halve, step / 2, step)
-            point, at = choose(halve, best, point), choose_ascent(halve, highest, at)
+            at = choose(halve, highest, at)
             rises, since = torch.zeros_like(rises), k
-    return worst
+    return worst.point
 
 
 def checkpoints(steps: int) -> list[int]:
@@ -82,27 +120,35 @@ def checkpoints(steps: int) -> list[int]:
     return sorted(set(found))
 
 
+def worst_of(once: Callable[[int], Tensor], restarts: int, logits: Logits, labels: Tensor, losses: Losses) -> Tensor:
+    """Each image's worst of several attempts."""
+    point = once(0)
+    if restarts == 1:
+        return point
+    worst = ascent(logits, point, labels, losses)
+    for k in range(1, restarts):
+        at = ascent(logits, once(k), labels, losses)
+        worst = choose(is_worse(at, worst), at, worst)
+    return worst.point
+
+
 def ascent(logits: Logits, x: Tensor, labels: Tensor, losses: Losses) -> Ascent:
     """Losses and their gradients with respect to the images; nothing else receives a gradient."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        z = _run(logits, x)
+        try:
+            z = logits(x)
+        except RuntimeError as error:
+            if "requires grad" in str(error):  # torch's answer to .numpy()
+                raise UserError(NO_GRADIENT) from error
+            raise
         if not z.requires_grad:
             raise UserError(NO_GRADIENT)
         each = losses(z, labels)
         gradient = cast(Tensor | None, torch.autograd.grad(each.sum(), [x], allow_unused=True)[0])
     if gradient is None:  # there is one, but not with respect to the images
         raise UserError(NO_GRADIENT)
-    return Ascent(each.detach(), gradient, z.detach().argmax(-1) != labels)
-
-
-def _run(logits: Logits, x: Tensor) -> Tensor:
-    try:
-        return logits(x)
-    except RuntimeError as error:
-        if "requires grad" in str(error):  # torch's answer to .numpy()
-            raise UserError(NO_GRADIENT) from error
-        raise
+    return Ascent(x.detach(), each.detach(), gradient, z.detach().argmax(-1) != labels)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -161,19 +207,6 @@ def per_image(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
-def in_parts(
-    attack: Callable[[Logits, Tensor, Tensor, torch.Generator | None], Tensor],
-    logits: Logits,
-    x: Tensor,
-    labels: Tensor,
-    generator: torch.Generator | None,
-    rows: int,
-) -> Tensor:
-    """An attack on so many images at a time, as its memory allows."""
-    starts = range(0, len(x), rows)
-    return torch.cat([attack(logits, x[i : i + rows], labels[i : i + rows], generator) for i in starts])
-
-
 def is_worse(new: Ascent, old: Ascent) -> Tensor:
     """Where the new point is worse for the network: it breaks the image and the old one does not, or its loss is more.
 
@@ -182,14 +215,17 @@ def is_worse(new: Ascent, old: Ascent) -> Tensor:
     return (new.broken & ~old.broken) | ((new.broken == old.broken) & (new.losses > old.losses))
 
 
-def choose(which: Tensor, new: Tensor, old: Tensor) -> Tensor:
+def choose(which: Tensor, new: Ascent, old: Ascent) -> Ascent:
     """Image by image the new one or the old."""
-    return torch.where(per_image(which, new), new, old)
+    return Ascent(*(torch.where(per_image(which, a), a, b) for a, b in zip(new, old, strict=True)))
 
 
-def choose_ascent(which: Tensor, new: Ascent, old: Ascent) -> Ascent:
-    """Image by image what belongs to the new one or to the old."""
-    return Ascent(*(choose(which, a, b) for a, b in zip(new, old, strict=True)))
+def check_budget(norm: Norm, epsilon: float, steps: int, restarts: int = 1) -> None:
+    """Refuse an unknown norm, a negative size and less than one step or restart."""
+    check_choice("norm", norm, Norm)
+    for name, value, least in (("epsilon", epsilon, 0), ("steps", steps, 1), ("restarts", restarts, 1)):
+        if not value >= least:
+            raise UserError(f"{name}={value} of an attack must be at least {least}")
 
 
 def _precise(logits: Tensor) -> Tensor:

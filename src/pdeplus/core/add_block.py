@@ -39,8 +39,15 @@ class ADDBlock(FollowsDiffusion):
         super().__init__()
         self.body, self.name, self.head, self.floor = body, name, head, floor
         self.prior: Prior = prior
-        if initial_scale is not None:
-            self._start_at(initial_scale)
+        if initial_scale is None:
+            return
+        if not initial_scale > (floor if head == "softplus" else 0):
+            raise UserError(f"initial_scale={initial_scale} must be above the floor of σ, {floor}")
+        norm = body[-1]  # its weights make σ the initial scale for every input until the first update
+        assert isinstance(norm, nn.BatchNorm2d | nn.LayerNorm)
+        nn.init.zeros_(norm.weight)
+        start = math.log(math.expm1(initial_scale - floor)) if head == "softplus" else initial_scale
+        nn.init.constant_(norm.bias, start)
 
     def scale(self, h: Tensor) -> Tensor:
         """σ = g_φ(h), of the shape of `h`."""
@@ -75,16 +82,6 @@ class ADDBlock(FollowsDiffusion):
         if len(h) < len(noise):  # the first block, or one whose features have met none yet
             h, scale = (torch.cat([t] * len(context.passes)) for t in (h, scale))
         return torch.addcmul(h, scale, noise)
-
-    def _start_at(self, scale: float) -> None:
-        """Set the last normalisation so that σ is `scale` for every input until the first update."""
-        if not scale > (self.floor if self.head == "softplus" else 0):
-            raise UserError(f"initial_scale={scale} must be above the floor of σ, {self.floor}")
-        norm = self.body[-1]
-        assert isinstance(norm, nn.BatchNorm2d | nn.LayerNorm)
-        nn.init.zeros_(norm.weight)
-        start = math.log(math.expm1(scale - self.floor)) if self.head == "softplus" else scale
-        nn.init.constant_(norm.bias, start)
 
 
 def body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:

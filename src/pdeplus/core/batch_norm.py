@@ -5,7 +5,7 @@ recalibrate: before every evaluation the statistics are measured anew on plain c
 """
 
 from collections.abc import Iterable
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,6 @@ from ..errors import UserError
 from .add_block import ADDBlock
 from .context import FollowsDiffusion, context_of, no_diffusion
 from .network import evaluating
-
-BatchNormPolicy = Literal["shared", "split", "recalibrate"]
 
 
 @final

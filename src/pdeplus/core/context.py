@@ -65,7 +65,6 @@ def diffusion(
     Args:
         net: a network made by `add_diffusion`, or anything that wraps one.
         active: add noise; if not, the trace holds the plain features and no scales.
-        generator: source of the noise.
         local: g_φ sees a detached h, so that what flows back through σ reaches φ of that block only;
             its gradient is kept even under `torch.no_grad`.
         learn_from: σ has a gradient, and a place in the trace, for so many leading rows only; the others

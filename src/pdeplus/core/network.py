@@ -17,7 +17,6 @@ from ..errors import UserError
 
 Change = Callable[[Tensor], Tensor]
 """From the features at some place to what replaces them."""
-Graph = Callable[..., Any]
 INPUT = ""
 """Names the network's input among the places."""
 SAFE_ROW = 32
@@ -121,24 +120,20 @@ def changing(net: nn.Module, changes: Mapping[str, Change]) -> Generator[None]:
 
     Changes come after the diffusion of an ADD block at the same place. The network is afterwards as before.
     """
-    named = find_modules(net, [name for name in changes if name != INPUT]) if set(changes) - {INPUT} else {}
+    names = [name for name in changes if name != INPUT]
     with ExitStack() as stack:
-        for name, module in named.items():
-            handle = module.register_forward_hook(_on_output(changes[name]))
-            stack.callback(handle.remove)
+        for name, module in (find_modules(net, names) if names else {}).items():
+            stack.callback(module.register_forward_hook(_on_output(changes[name])).remove)
         if INPUT in changes:
             # before the network's own hooks: it may normalise its input
-            handle = net.register_forward_pre_hook(_on_input(changes[INPUT]), prepend=True)
+            change = changes[INPUT]
+            handle = net.register_forward_pre_hook(lambda module, args: (change(args[0]), *args[1:]), prepend=True)
             stack.callback(handle.remove)
         yield
 
 
 def _on_output(change: Change) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     return lambda module, args, output: change(output)
-
-
-def _on_input(change: Change) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
-    return lambda module, args: (change(args[0]), *args[1:])
 
 
 def compile_network(net: nn.Module) -> None:
@@ -152,13 +147,13 @@ class _InductorOrPlain:
 
     failed = False
 
-    def __call__(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Graph:
+    def __call__(self, graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
         from torch._dynamo import lookup_backend
 
         if self.failed:
             return graph.forward
         try:
-            return cast(Graph, lookup_backend("inductor")(graph, list(inputs)))
+            return cast(Callable[..., Any], lookup_backend("inductor")(graph, list(inputs)))
         except Exception as error:  # no C++ compiler, an operation it does not know, a defect of its own
             self.failed = True
             reason = textwrap.shorten(str(error), 160, placeholder=" …")

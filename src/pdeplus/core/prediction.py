@@ -53,16 +53,22 @@ def sample_logits(net: nn.Module, x: Tensor, samples: int, *, generator: torch.G
     """
     with evaluating(net):
         rows = max(ROWS_AT_ONCE // samples, 1)
-        parts = [x[start : start + rows] for start in range(0, len(x), rows)]
-        return torch.cat([_passes(net, part, samples, generator) for part in parts], 1)
+        return torch.cat([_passes(net, part, samples, generator) for part in torch.split(x, rows)], 1)
 
 
 def _passes(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
-    """All passes as one long batch from the first ADD block on; one by one where the network cannot take that."""
+    """All passes as one long batch from the first ADD block on; one by one where the network cannot take that.
+
+    Every block meets the noise that it would draw if the passes ran one after the other.
+    """
     if samples == 1:
         with diffusion(net, generator=generator):
             return logits_of(net(x))[None]
-    noise = _noise_of_passes(net, x, samples, generator)
+    with diffusion(net, active=False) as trace:
+        net(x[:1])  # one image's plain pass tells the shapes
+    priors: dict[str, Prior] = {block.name: block.prior for block in add_blocks_of(net)}
+    called = [(torch.cat([mean] * len(x)), name) for mean, name in zip(trace.means, trace.names, strict=True)]
+    noise = [[unit_noise(h, generator, priors[name]) for h, name in called] for _ in range(samples)]
     try:
         with diffusion(net, passes=noise):
             logits = logits_of(net(x))
@@ -74,13 +80,3 @@ def _passes(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator 
         with diffusion(net, passes=[one]):
             every.append(logits_of(net(x)))
     return torch.stack(every)
-
-
-def _noise_of_passes(net: nn.Module, x: Tensor, samples: int, generator: torch.Generator | None) -> list[list[Tensor]]:
-    """What every block would draw if the passes ran one after the other; one image's plain pass tells the shapes."""
-    with diffusion(net, active=False) as trace:
-        net(x[:1])
-    priors: dict[str, Prior] = {block.name: block.prior for block in add_blocks_of(net)}
-    features = [torch.cat([mean] * len(x)) for mean in trace.means]
-    called = list(zip(features, trace.names, strict=True))
-    return [[unit_noise(h, generator, priors[name]) for h, name in called] for _ in range(samples)]

@@ -1,20 +1,25 @@
-"""ADD blocks in any torch model: `add_diffusion` hangs one behind each named module by a forward hook."""
+"""ADD blocks in any torch model: `add_diffusion` hangs one behind each named module by a forward hook.
+
+`add_noise` hangs blocks whose σ is given (RSE, EnResNet, fixed diffusion); `diffusion` and `predict` treat all alike.
+"""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
 from ..functional import Prior
 from .add_block import ADDBlock, Block, Head, body_for
-from .context import NO_BLOCKS
+from .context import NO_BLOCKS, FollowsDiffusion, context_of
 from .network import find_modules, output_shapes
 
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
+Where = Literal["after", "before"]
 
 
 @final
@@ -35,6 +40,16 @@ class AfterModule:
         return self.block(output)
 
 
+@dataclass(frozen=True, eq=False)
+class BeforeModule:
+    """The hook that hands a module's input to its block; `deepcopy` keeps the two together."""
+
+    block: ADDBlock
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.block(args[0]), *args[1:]
+
+
 def add_diffusion(
     model: nn.Module,
     after: Sequence[str],
@@ -52,9 +67,7 @@ def add_diffusion(
     output equals the model's bit for bit. `model` itself is left as it was.
 
     Args:
-        model: any module.
-        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W or B×N×C
-            or B×C.
+        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C or B×C.
         example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
         block: a light depthwise body, or the paper's two 3×3 convolutions (B×C×H×W features only).
         head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
@@ -69,15 +82,41 @@ def add_diffusion(
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
     shapes = output_shapes(net, after, example)
-    first = next(iter(net.parameters()), None)
+    like = next(iter(net.parameters()), torch.empty(0))
     blocks = ADDBlocks()
     for name, host in find_modules(net, after).items():
         body = body_for(name, shapes[name], block)
         add = ADDBlock(body, name=name, head=head, floor=floor, initial_scale=initial_scale, prior=prior)
-        if first is not None:
-            add.to(device=first.device, dtype=first.dtype)
-        blocks.append(add.train(net.training))
+        blocks.append(add.to(device=like.device, dtype=like.dtype))
         host.register_forward_hook(AfterModule(add))
+    net.add_module(CHILD, blocks.train(net.training))
+    return net
+
+
+def add_noise(
+    model: nn.Module, places: Sequence[str], scale: Callable[[str], nn.Module], *, where: Where = "after"
+) -> nn.Module:
+    """Noise behind, or before, each named module of a copy of `model`.
+
+    Outside a `diffusion` context the copy's output equals the model's bit for bit; the model is left as it was.
+
+    Args:
+        places: names as in `model.named_modules()`.
+        scale: gives for each name the module that makes σ of the features.
+        where: on the output of the named modules, or on their input.
+    """
+    check_choice("where", where, Where)
+    net = copy.deepcopy(model)
+    if hasattr(net, CHILD):
+        raise UserError(f"the model has {CHILD!r} already; name all modules in one call")
+    blocks = ADDBlocks()
+    for name, host in find_modules(net, places).items():
+        block = ADDBlock(nn.Sequential(scale(name)), name=name, head="none", initial_scale=None)
+        blocks.append(block)
+        if where == "after":
+            host.register_forward_hook(AfterModule(block))
+        else:
+            host.register_forward_pre_hook(BeforeModule(block))
     net.add_module(CHILD, blocks.train(net.training))
     return net
 
@@ -88,3 +127,45 @@ def add_blocks_of(net: nn.Module) -> list[ADDBlock]:
     if not blocks:
         raise UserError(NO_BLOCKS)
     return blocks
+
+
+def convolutions(model: nn.Module) -> list[str]:
+    """The names of a network's convolutions, in the order of its modules."""
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]  # type: ignore[reportUnknownVariableType]
+
+
+@final
+class Constant(nn.Module):
+    """σ is the same number for every element."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        if not value >= 0:
+            raise UserError(f"the noise's scale {value} must be 0 or more")
+        self.value = value
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.new_full((), self.value).expand_as(h)
+
+
+@final
+class Relative(FollowsDiffusion):
+    """σ is a share of the standard deviation of all features, images and places together.
+
+    Where one batch holds several noisy passes, each pass has its own, as if it had run by itself.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        if not share >= 0:
+            raise UserError(f"the noise's share {share} must be 0 or more")
+        self.share = share
+
+    def forward(self, h: Tensor) -> Tensor:
+        context = context_of(self)
+        if context is None or not context.passes:
+            return (self.share * h.std(correction=0)).expand_as(h)
+        rows = len(context.passes[0][len(context.trace.means) - 1])
+        passes = h.view(-1, rows, *h.shape[1:])
+        std = passes.std(tuple(range(1, passes.ndim)), correction=0)
+        return (self.share * std).repeat_interleave(rows).view(-1, *[1] * (h.ndim - 1)).expand_as(h)

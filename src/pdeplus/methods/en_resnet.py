@@ -24,11 +24,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ..attacks.gradient_attacks import pgd
+from ..attacks.steps import pgd
 from ..core.context import diffusion
-from ..core.fixed_noise import Relative, add_noise
 from ..core.network import logits_of
 from ..core.prediction import Average
+from ..core.surgery import Relative, add_noise
 from ..data.base import Batch
 from ..errors import UserError
 from ..models.base import placed

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.context import diffusion
-from ..core.fixed_noise import Constant, add_noise
 from ..core.prediction import Average
+from ..core.surgery import Constant, add_noise
 from ..data.base import Batch
 from ..models.base import placed
 from .base import Method, Objective, check_range, objective_on, views_of

@@ -21,8 +21,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from ..attacks.gradient_attacks import AttackMode, in_attack_mode, pgd
-from ..attacks.steps import Norm
+from ..attacks.gradient_attacks import AttackMode, in_attack_mode
+from ..attacks.steps import Norm, pgd
 from ..core.network import logits_of
 from ..data.base import Batch
 from ..errors import check_choice

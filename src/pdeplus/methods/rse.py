@@ -20,8 +20,8 @@ from typing import final
 from torch import Tensor, nn
 
 from ..core.context import diffusion
-from ..core.fixed_noise import Constant, add_noise, convolutions
 from ..core.prediction import Average
+from ..core.surgery import Constant, add_noise, convolutions
 from ..data.base import Batch
 from ..errors import UserError
 from .base import Method, Objective, check_range, objective_on, views_of
