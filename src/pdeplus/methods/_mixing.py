@@ -13,9 +13,6 @@ from ..errors import UserError
 from ..functional import unit_noise
 from ..models.base import stage_names
 
-STAGES = 3
-"""The features of so many first stages are mixed; the last stage's of a network with four are not."""
-
 
 class Mix(NamedTuple):
     """One batch's draw: at `place` features h become λ h + (1 - λ) h[partners]."""
@@ -28,8 +25,8 @@ class Mix(NamedTuple):
 
 
 def mixing_places(model: nn.Module, placement: Literal["stage"] | Sequence[str]) -> list[str]:
-    """The input, and the first three stages or the named modules."""
-    return [INPUT, *(stage_names(model)[:STAGES] if placement == "stage" else placement)]
+    """The input, and the first three stages or the named modules; the last stage of a network with four is none."""
+    return [INPUT, *(stage_names(model)[:3] if placement == "stage" else placement)]
 
 
 def draw_mix(places: Sequence[str], labels: Tensor, alpha: float, generator: torch.Generator) -> Mix:

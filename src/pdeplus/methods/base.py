@@ -111,10 +111,7 @@ def objective_on(
     The views go through the network as one batch; without `jsd` there is no such term. Losses are in full precision.
 
     Args:
-        model: gives logits.
-        views: each B×C×H×W; one without `jsd`, at least two with it.
-        labels: B.
-        label_smoothing: label smoothing of the cross-entropy.
+        views: each B×C×H×W, with the same labels, B; one view without `jsd`, at least two with it.
         jsd: weight of the consistency, 0 or more.
         mix: how the images, or their features, were mixed; the labels are then mixed alike.
     """
@@ -167,11 +164,8 @@ def overlaps_of(method: Method, transform: Augmentor) -> dict[str, tuple[str, ..
     """For every augmentation that a method uses, the test corruptions it coincides with; () where there is none.
 
     Keys are names in the registry; what several augmentations of one name do is put together. A method that changes
-    images itself is listed by its own name. Corruptions are plain names: nothing here knows the test images.
-
-    Args:
-        method: its fields are searched, through tuples, mappings and dataclasses.
-        transform: the data set's own light transform.
+    images itself is listed by its own name. Corruptions are plain names: nothing here knows the test images. Searched
+    are the method's fields, through tuples, mappings and dataclasses, and the data set's own light transform.
     """
     found = dict[str, tuple[str, ...]]()
     for part in (method, *_augmentors(method), *_augmentors(transform)):

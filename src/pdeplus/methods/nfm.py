@@ -58,10 +58,7 @@ class NFM(Method):
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views, labels = views_of(batch), batch.labels
         mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
-
-        def change(h: Tensor) -> Tensor:
-            return noisy(mixed(h, mix), self.additive, self.multiplicative, batch.generator)
-
-        with changing(model, {mix.place: change}):
+        levels = self.additive, self.multiplicative
+        with changing(model, {mix.place: lambda h: noisy(mixed(h, mix), *levels, batch.generator)}):
             goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, mix=mix)
         yield goal

@@ -143,10 +143,8 @@ class PDEPlus(Method):
             yield self._fused(model, inputs, labels, similar, batch.generator)
             return
         local, authors = self.coverage_gradient == "local", self.schedule == "authors"
-        with (
-            torch.set_grad_enabled(authors or not local),
-            diffusion(model, generator=batch.generator, local=local) as trace,
-        ):
+        graph = authors or not local
+        with torch.set_grad_enabled(graph), diffusion(model, generator=batch.generator, local=local) as trace:
             model(original)
         with torch.set_grad_enabled(authors):
             twin = plain_features(model, similar)

@@ -89,8 +89,7 @@ class PDEPlusCombined(Method):
             twins = [self._features_to_cover(model, views[0], batch.labels), plain_features(model, views[1])]
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
             logits = logits_of(model(torch.cat([original, *views]))).float()
-        seen = logits[: 2 * len(original)]
-        labels = batch.labels.repeat(2)
+        seen, labels = logits[: 2 * len(original)], batch.labels.repeat(2)
         task = F.cross_entropy(seen, labels, label_smoothing=self.label_smoothing)
         consistency = jensen_shannon(logits.view(3, len(original), -1))
         coverage = torch.stack([self._frame.coverage(twin, trace) for twin in twins]).mean()

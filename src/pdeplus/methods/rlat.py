@@ -35,9 +35,6 @@ from ..errors import check_choice
 from ..models.base import stage_names
 from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
-STEM = "conv1"
-"""What the networks call the convolution before their first stage, where there is one."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +98,10 @@ class RLAT(Method):
         return {place: radius[place] * steepest(g, "l2") for place, g in gradients.items()}
 
     def _places(self, model: nn.Module) -> Sequence[str]:
-        """Module names of the stem, if the network has one of its own, and of the stages, in their order."""
+        """The named modules; or the stem, where the network has one of that name, and the stages, in their order."""
         if self.placement != "stage":
             return self.placement
-        return [*(name for name, _ in model.named_children() if name == STEM), *stage_names(model)]
+        return [*(name for name, _ in model.named_children() if name == "conv1"), *stage_names(model)]
 
 
 def radii(dims: Mapping[str, int], epsilon: float) -> dict[str, float]:

@@ -49,8 +49,9 @@ class RSE(Method):
 
     @property
     def label(self) -> str:
-        fixed = self.first == self.inner == 0.1  # the paper's row
-        return "RSE" if fixed else f"RSE {self.first:g}/{self.inner:g}"
+        return (
+            "RSE" if self.first == self.inner == 0.1 else f"RSE {self.first:g}/{self.inner:g}"
+        )  # 0.1: the paper's row
 
     @property
     def learns_plain(self) -> bool:
