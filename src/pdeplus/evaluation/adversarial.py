@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from .._lib.files import write_file
 from .._lib.seeds import generator_for
-from ..attacks.gradient_attacks import Attack, attacking, build_attack, in_parts, resized
+from ..attacks.gradient_attacks import Attack, attacking, build_attack, expected_logits, in_parts, resized
 from ..attacks.sanity import IMAGES, Check, Sanity, sanity
-from ..attacks.steps import Norm
+from ..attacks.steps import Logits, Norm
+from ..core.network import logits_of
+from ..data.base import Images
 from ..errors import UserError
 from .test_sets import TestSet, TestSuite
 from .tested_models import ModelUnderTest
