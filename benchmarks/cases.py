@@ -17,8 +17,9 @@ from pdeplus.core.prediction import predict
 from pdeplus.data.base import Batch, Split
 from pdeplus.data.synthetic import draw
 from pdeplus.training.config import load_config
-from pdeplus.training.loop import Session, open_session, run_epoch, train_step
+from pdeplus.training.loop import run_epoch, train_step
 from pdeplus.training.run_folder import Expects, build_method, build_network
+from pdeplus.training.session import Session, open_session
 
 SETTINGS = ("train.lr=0.01", "train.epochs=1000000")
 """Each case's: a step that stays finite however often it is repeated, and a schedule that never ends."""

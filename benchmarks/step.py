@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from pdeplus._lib.seeds import generator_for
-from pdeplus.evaluation.tested_models import operations_of
+from pdeplus.evaluation.cost import operations_of
 
 from .cases import Case, bare_step, peak_memory
 from .results import Effort, Result, take_turns

@@ -13,11 +13,12 @@ import torch
 from tqdm import tqdm
 
 from pdeplus._lib.seeds import generator_for
-from pdeplus.evaluation.tested_models import prediction_flops, training_flops
+from pdeplus.evaluation.cost import prediction_flops, training_flops
 from pdeplus.studies.estimates import TEST_SETS
 from pdeplus.studies.reproduction import prepare
 from pdeplus.training.config import Config
-from pdeplus.training.run_folder import MOST, Expects, build_method, build_network
+from pdeplus.training.run_folder import Expects, build_method, build_network
+from pdeplus.training.selection import MOST
 
 from .results import Effort, Result
 

@@ -8,7 +8,7 @@ import re
 from functools import cache
 
 from pdeplus._lib import registry
-from pdeplus.evaluation.tested_models import training_flops
+from pdeplus.evaluation.cost import training_flops
 from pdeplus.methods.base import Method, overlaps_of
 from pdeplus.studies.variants import named_methods, settings
 from pdeplus.training.config import Config, Part

@@ -21,7 +21,7 @@ from support.operation_counts import add_blocks, conv, resnet18
 from support.peers import peer
 from torch import nn
 
-from pdeplus.evaluation.tested_models import operations_of
+from pdeplus.evaluation.cost import operations_of
 from pdeplus.training.config import load_config
 
 QUICK = {"width": 8, "batch": 4, "size": 16}

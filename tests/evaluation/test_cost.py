@@ -7,7 +7,7 @@ from support.operation_counts import add_blocks, conv, resnet18
 from torch import nn
 
 import pdeplus as pp
-from pdeplus.evaluation.tested_models import parameters_used, prediction_flops, training_flops
+from pdeplus.evaluation.cost import parameters_used, prediction_flops, training_flops
 from pdeplus.models.resnet18 import build
 from pdeplus.training.run_folder import Expects, build_method
 

@@ -35,8 +35,9 @@ from pdeplus.models.resnet18 import build as resnet18
 from pdeplus.training import distributed, run_folder
 from pdeplus.training.config import Train, load_config
 from pdeplus.training.distributed import Engine, join
-from pdeplus.training.loop import fit, open_session, train_step
+from pdeplus.training.loop import fit, train_step
 from pdeplus.training.run_folder import resume, train
+from pdeplus.training.session import open_session
 
 SECONDS = 280
 """Each wait's limit."""

@@ -10,7 +10,8 @@ import torch
 
 from pdeplus._lib.files import read_weights
 from pdeplus.errors import UserError
-from pdeplus.training.run_folder import Checkpoint, load_checkpoint, save_checkpoint
+from pdeplus.training.checkpoint import load_checkpoint, save_checkpoint
+from pdeplus.training.run_folder import Checkpoint
 
 
 def make(value: float) -> Checkpoint:
@@ -94,7 +95,8 @@ import resource, sys
 from pathlib import Path
 import torch
 from pdeplus._lib.files import write_file
-from pdeplus.training.run_folder import Checkpoint, save_checkpoint
+from pdeplus.training.checkpoint import save_checkpoint
+from pdeplus.training.run_folder import Checkpoint
 from pdeplus.errors import UserError
 
 folder = Path(sys.argv[1])

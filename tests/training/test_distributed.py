@@ -16,9 +16,10 @@ import pdeplus as pp
 from pdeplus._lib.registry import names
 from pdeplus.data.digits import Digits
 from pdeplus.errors import Stopped, UserError
+from pdeplus.training.checkpoint import load_checkpoint
 from pdeplus.training.distributed import Processes, join, synchronised
-from pdeplus.training.loop import check_shares
-from pdeplus.training.run_folder import Run, load_checkpoint, resume
+from pdeplus.training.run_folder import Run, resume
+from pdeplus.training.session import check_shares
 
 SMALL = [
     "method.name=erm", "model.name=plain_cnn", "model.width=4", "data.size=8", "train.limit=150", "train.epochs=2",

@@ -153,7 +153,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_a_good_checkpoint(tm
     config = quick("train.lr=1e20", "train.warmup=1.5", "method.name=erm", "train.checkpoint_seconds=0")
     with pytest.raises(RunFailed, match=r"step \d+ \(epoch \d\): the task loss is (nan|inf); try a lower train.lr"):
         pp.train(config, tmp_path / "run")
-    from pdeplus.training.run_folder import load_checkpoint
+    from pdeplus.training.checkpoint import load_checkpoint
 
     assert not Run.load(tmp_path / "run").finished
     left = load_checkpoint(tmp_path / "run" / "checkpoints")

@@ -13,7 +13,8 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.records import read_records
 from pdeplus.training import loop as trainer
 from pdeplus.training import run_folder
-from pdeplus.training.run_folder import MOST, Run, score_of, shifted
+from pdeplus.training.run_folder import Run, score_of
+from pdeplus.training.selection import MOST, shifted
 
 CLEAN, SHIFTED = (0.9, 0.7, 0.55), (0.1, 0.6, 0.7)
 """Scripted accuracies of three epochs: the first is best when clean, the last when shifted, the second on average."""

@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Train, in as many processes as there are, and print one line from the main one."""
     from ..training.distributed import join
-    from ..training.loop import progress_bar
+    from ..training.session import progress_bar
 
     processes = join()
     work = processes.on_main(lambda: _work(options))

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from .._lib.files import read_weights
 from .._lib.seeds import generator_for
@@ -27,20 +25,16 @@ from ..core.add_block import ADDBlock
 from ..core.context import diffusion
 from ..core.network import compile_network, evaluating, logits_of, memory_layout
 from ..core.prediction import Average, predict
-from ..data.base import Batch, Images, split
+from ..data.base import Images, split
 from ..errors import UserError, check_choice
-from ..methods.base import Method, overlaps_of, with_samples
-from ..training.config import Config, config_hash
-from ..training.distributed import Engine
-from ..training.loop import train_step
-from ..training.optimizers import build_optimizers
-from ..training.run_folder import Expects, Run, build_method, build_network, build_source
+from ..methods.base import overlaps_of, with_samples
+from ..training.config import config_hash
+from ..training.run_folder import Run, build_method, build_source
+from .cost import parameters_used, prediction_flops, training_flops
 from .deployment import OnnxModel
 
 TOLERANCE = 1e-4
 """Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
-TRIAL = 4
-"""Images in the training step that is counted."""
 Outputs = Literal["logits", "probabilities"]
 Predict = Callable[[Tensor, torch.Generator | None], Tensor]
 
@@ -289,59 +283,3 @@ def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
         logits = logits_of(net(x)).float()
     scales = [blocks[name].scale(h).float() for name, h in zip(trace.names, trace.means, strict=True)]
     return [logits, *(h.float() for h in trace.means), *scales]
-
-
-@final
-class _Operations(TorchDispatchMode):
-    """Counts within; torch's own counter also follows modules, and stumbles where part of a batch has no gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0.0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        count = flop_registry.get(func.overloadpacket)
-        if func.overloadpacket is torch.ops.aten.convolution_backward:  # torch's own count forgets about groups
-            gradient, x, weight, transposed, wanted = *args[:3], args[7], args[10]
-            own = 2.0 * (x if transposed else gradient).numel() * weight[0].numel()
-            self.total += own * sum(wanted[:2])  # each gradient takes as many operations as the convolution itself
-        elif count is not None:
-            self.total += count(*args, **(kwargs or {}), out_val=out)
-        return out
-
-
-def operations_of(work: Callable[[], object]) -> float:
-    """Operations of one call, in matrix products and convolutions."""
-    with _Operations() as counter:
-        work()
-    return counter.total
-
-
-def parameters_used(net: nn.Module, samples: int) -> int:
-    """Parameters that take part in predicting; without noise those of ADD blocks do not."""
-    blocks = [module for module in net.modules() if isinstance(module, ADDBlock) and samples == 0]
-    idle = {id(p) for block in blocks for p in block.parameters()}
-    return sum(p.numel() for p in net.parameters() if id(p) not in idle)
-
-
-def prediction_flops(predict: Callable[[Tensor], object], example: Tensor) -> float:
-    """Operations that one image more costs, of matrix products and convolutions; `example` is 1×C×H×W."""
-    with torch.no_grad():
-        two, one = (operations_of(partial(predict, images)) for images in (torch.cat([example, example]), example))
-    return two - one  # what a batch costs once is left out
-
-
-def training_flops(config: Config, method: Method, expects: Expects, images: int) -> float:
-    """Operations of learning from so many images, counted on one small step of a network like the run's."""
-    net = build_network(config, method, expects)
-    net.train()
-    optimizers = build_optimizers(method, net, config.train)
-    stream = generator_for(0, "cost")
-    shape = (TRIAL, *expects.shape)
-    labels = torch.arange(TRIAL) % len(expects.classes)
-    batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
-    with torch.random.fork_rng():
-        counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
-    updates = sum(operations_of(optimizer.step) for optimizer in optimizers.values())  # Muon's; others have none
-    return (counted - updates) / TRIAL * images + updates * images / config.train.batch_size

@@ -14,8 +14,8 @@ from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
 from ..evaluation.records import Record, identity, read_records
 from ..evaluation.summary import Series, accuracies_by_test, attack_size, compare, find_baseline, scores, series_of
-from ..training.loop import Metrics
 from ..training.run_folder import Run
+from ..training.session import Metrics
 
 Item = Record | Run | str | Path
 RECORDS = "records.jsonl"

@@ -23,8 +23,8 @@ from ..evaluation.loop import evaluate
 from ..evaluation.records import Record, read_records
 from ..evaluation.test_sets import as_source, build_suite, chosen_places
 from ..training.config import Config, config_hash, load_config
-from ..training.loop import Watch
 from ..training.run_folder import Run, build_method, build_source, train_or_resume
+from ..training.session import Watch
 from .experiment import Experiment, Row, Size, Tests
 from .variants import named_methods, settings
 

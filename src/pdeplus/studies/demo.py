@@ -10,8 +10,8 @@ from ..evaluation.records import Record
 from ..evaluation.summary import compare, scores, series_of
 from ..reports.page import report
 from ..training.config import load_config
-from ..training.loop import progress_bar
 from ..training.run_folder import Run, train_or_resume
+from ..training.session import progress_bar
 
 METHODS = {"ERM": "erm", "AugMix": "augmix", "PDE+": "pde_plus"}
 COLUMNS = {

@@ -12,7 +12,7 @@ from .._lib.files import LOCK, locked, make_folder, write_file
 from .._lib.long_work import counting_bar
 from ..errors import UserError
 from ..evaluation.loop import Watch as Count
-from ..training.loop import progress_bar
+from ..training.session import progress_bar
 from .cells import Cell, Done, is_trained, run_cell
 
 POLL_SECONDS = 0.5

@@ -5,12 +5,8 @@ plain values; read with weights_only) and manifest.json (their SHA-256). Until t
 so that a folder with a final name is whole, even after a power cut; a damaged one is recognised by its hashes.
 """
 
-import hashlib
-import io
 import json
-import shutil
 import textwrap
-import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,33 +16,29 @@ from typing import Any, Literal, cast, final
 
 import tomli_w
 import torch
-from safetensors.torch import load as parse_safetensors
 from torch import nn
 
 from .. import __version__
 from .._lib.environment import stamp, written_by
-from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, sync_folder, write_file, write_synced
+from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
 from .._lib.long_work import held_back
 from .._lib.registry import build
 from .._lib.seeds import derive
 from ..core.batch_norm import check_batch_size, split_batch_norm
-from ..corruptions.base import SEVERITIES, apply_planes
-from ..corruptions.extra import EXTRA
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models.base import build_model, check_image_size
+from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, config_hash, load_config, to_tables
 from .distributed import ProcessLost, join
-from .loop import Checkpoint, Metrics, Progress, Session, Watch, fit, open_session
+from .loop import fit
+from .selection import shifted
+from .session import Checkpoint, Metrics, Progress, Session, Watch, open_session
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
-KEEP = 2
-"""Checkpoints: the newest, and the one before it in case the newest is damaged."""
-MOST = 2000
-"""Validation images under corruption: one validation pass more an epoch is all that selection may cost."""
 
 
 @final
@@ -271,26 +263,6 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
 
 
-def shifted(validation: Images, seed: int) -> Images | None:
-    """Validation images, each under one of the four extra corruptions at one severity, all in equal shares.
-
-    Selection by them does not look at the test, which has none of the four. None for images that are neither grey nor
-    in colour. The same images and seed give the same pixels.
-    """
-    images = validation.take(torch.arange(min(len(validation), MOST)))
-    pixels = images.images
-    if pixels.shape[1] not in (1, 3):
-        return None
-    corrupted = pixels.clone()
-    tests = [(corruption, severity) for severity in SEVERITIES for corruption in EXTRA.values()]
-    for i, (corruption, severity) in enumerate(tests):
-        places = range(i, len(pixels), len(tests))
-        if places:
-            mine = torch.tensor(places)
-            corrupted[mine] = apply_planes(corruption, pixels[mine], places, severity, seed)
-    return Images(corrupted, images.labels)
-
-
 def score_of(record: Metrics) -> float:
     """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
     clean = float(record["validation/accuracy"])
@@ -381,58 +353,3 @@ def _read_expects(path: Path) -> Expects:
         pass
     way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")
-
-
-def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; the ones before it stay until it is safe on disk, then all but two go."""
-    buffer = io.BytesIO()
-    torch.save(checkpoint.state, buffer)
-    files = {"weights.safetensors": encode_weights(checkpoint.weights), "state.pt": buffer.getvalue()}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    files["manifest.json"] = json.dumps(hashes, indent=1).encode()
-    final, temporary = folder / f"{step:09d}", folder / f"{step:09d}.tmp"
-    try:
-        _remove(temporary)
-        temporary.mkdir(parents=True)
-        for name, data in files.items():
-            write_synced(temporary / name, data)
-        _remove(final)
-        temporary.rename(final)
-        sync_folder(folder)
-    except OSError as error:
-        _remove(temporary)
-        way_out = f"make room, then: pdeplus train --resume {folder.parent}"
-        raise UserError(f"checkpoint {final}: {error.strerror}; the one before it is intact; {way_out}") from error
-    older = [path for path in _steps(folder) if path.name < final.name]
-    for path in folder.iterdir():  # what a killed process or a damaged later checkpoint left, and the too old
-        ours = path.name.removesuffix(".tmp").isdigit()
-        if ours and path != final and path not in older[-(KEEP - 1) :]:
-            _remove(path)
-
-
-def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; warns of each damaged one it passes over."""
-    steps = _steps(folder)
-    for path in reversed(steps):
-        try:
-            hashes = json.loads((path / "manifest.json").read_bytes())
-            data = {name: (path / name).read_bytes() for name in ("weights.safetensors", "state.pt")}
-            for name, content in data.items():
-                if hashlib.sha256(content).hexdigest() != hashes[name]:
-                    raise ValueError(f"{name} does not match its hash")
-            state = torch.load(io.BytesIO(data["state.pt"]), weights_only=True)
-            return Checkpoint(parse_safetensors(data["weights.safetensors"]), state)
-        except Exception as error:
-            warnings.warn(f"checkpoint {path} is damaged ({error}); trying the one before it", stacklevel=2)
-    if steps:
-        warnings.warn(f"no checkpoint in {folder} is whole: starting over", stacklevel=2)
-    return None
-
-
-def _steps(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
-
-
-def _remove(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)

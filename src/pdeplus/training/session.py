@@ -1,0 +1,198 @@
+"""A training session: what a run holds in memory, where it stands, and how both go into a checkpoint and back."""
+
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils._pytree import tree_map_only
+from tqdm import tqdm
+
+from ..core.network import SAFE_ROW, compile_network, memory_layout, step_by_indexing
+from ..data.base import Images, Split, epoch_batches
+from ..errors import UserError
+from ..methods.base import Method
+from .config import Train
+from .distributed import Engine, Processes, synchronised
+from .optimizers import build_optimizers
+
+Metrics = dict[str, Any]
+LEAST_SHARE = 2
+"""Images that each process needs of a batch: BatchNorm cannot normalise one."""
+REFRESH_SECONDS = 0.5
+"""Time between two updates of the progress bar's text."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved whole in every checkpoint."""
+
+    epoch: int = 0
+    batch: int = 0
+    """The next batch of that epoch."""
+    seconds: float = 0.0
+    """Training time of that epoch so far."""
+    totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """Sums of this epoch's logs, each weighted by its batch's images."""
+    images: int = 0
+    """Images seen in that epoch so far."""
+    history: list[Metrics] = field(default_factory=list[Metrics])
+    """One record per finished epoch."""
+
+    def add(self, logs: Mapping[str, Tensor], images: int, seconds: float) -> None:
+        """Count one step in."""
+        self.batch, self.images, self.seconds = self.batch + 1, self.images + images, self.seconds + seconds
+        for name, value in logs.items():
+            self.totals[name] = self.totals.get(name, torch.zeros_like(value)) + value * images
+
+    def close_epoch(self, record: Metrics) -> None:
+        """File the epoch's record and start the next."""
+        self.history.append(record)
+        self.epoch, self.batch, self.seconds, self.images, self.totals = self.epoch + 1, 0, 0.0, 0, {}
+
+
+@dataclass
+class Session:
+    """What a run holds in memory."""
+
+    model: nn.Module
+    method: Method
+    split: Split
+    settings: Train
+    seed: int
+    engine: Engine
+    layout: torch.memory_format
+    optimizers: Mapping[str, Optimizer]
+    peaks: Mapping[str, list[float]]
+    """Peak learning rate of each optimiser's groups."""
+    averaged: AveragedModel | None
+    progress: Progress
+
+    @property
+    def network(self) -> nn.Module:
+        """What the run is after: the model, or its average."""
+        return self.model if self.averaged is None else self.averaged.module
+
+    @property
+    def processes(self) -> Processes:
+        """Who trains."""
+        return self.engine.processes
+
+    @cached_property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return len(self.batches(0))
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Index batches of one epoch, of which every process takes its share."""
+        n, size, reshuffle = len(self.split.train), self.settings.batch_size, self.settings.reshuffle
+        batches = epoch_batches(n, batch_size=size, epoch=epoch, seed=self.seed, reshuffle=reshuffle)
+        if self.processes.world > 1 and len(batches) > 1 and len(batches[-1]) < LEAST_SHARE * self.processes.world:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
+
+    def on_device(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Float images in the run's layout, and labels."""
+        device = self.engine.device
+        return images.floats().to(device, memory_format=self.layout), images.labels.to(device)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that is needed to go on as if nothing had happened."""
+
+    weights: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
+"""Called after each step with its number, the number of all steps, the progress and the step's logs."""
+
+
+def open_session(model: nn.Module, method: Method, split: Split, settings: Train, seed: int) -> Session:
+    """Put the prepared model on its device and make its optimisers.
+
+    The seed is that of the order of images, of the augmentations and of the noise.
+    """
+    engine = Engine(settings.precision)
+    check_shares(engine.processes.world, settings.batch_size, len(split.train))
+    if settings.sync_batch_norm and engine.processes.world > 1:
+        model = synchronised(model, engine.processes)
+    model.to(engine.device)
+    layout = memory_layout(model, settings.channels_last, engine.device)
+    row = split.train.take(torch.arange(1)).images.shape[-1]
+    if layout is torch.channels_last and engine.device.type == "cpu" and row > SAFE_ROW:
+        step_by_indexing(model)
+    model.to(memory_format=layout)  # type: ignore[reportCallIssue]
+    optimizers = build_optimizers(method, model, settings)
+    peaks = {name: [float(group["lr"]) for group in o.param_groups] for name, o in optimizers.items()}
+    averaged = None
+    if settings.ema:
+        averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema))  # type: ignore[reportUnknownArgumentType]
+    if settings.compile and not method.differentiates_twice:
+        compile_network(model)
+    elif settings.compile and engine.processes.main:
+        reason = "the method differentiates twice, which torch.compile cannot follow"
+        warnings.warn(f"train.compile=true is left out: {reason}", stacklevel=2)
+    return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
+
+
+def check_shares(world: int, batch_size: int, images: int) -> None:
+    """Refuse more processes than a batch can be shared out among."""
+    least = LEAST_SHARE * world
+    if world > 1 and min(batch_size, images) < least:
+        what = f"train.batch_size={batch_size}" if batch_size < least else f"{images} training images"
+        raise UserError(f"{what}: {world} processes share each batch and need {least} or more; start fewer processes")
+
+
+def capture(session: Session) -> Checkpoint:
+    """All state of a run. Random streams need no saving: they follow from the position."""
+    state = {
+        "progress": vars(session.progress),
+        "optimizers": {name: optimizer.state_dict() for name, optimizer in session.optimizers.items()},
+        "averaged": session.averaged.state_dict() if session.averaged is not None else None,
+    }
+    state = tree_map_only(Tensor, lambda tensor: tensor.detach().cpu(), state)
+    return Checkpoint(dict(session.model.state_dict()), state)
+
+
+def restore(checkpoint: Checkpoint, session: Session) -> None:
+    """Put a checkpoint's state into a freshly opened session."""
+    session.model.load_state_dict(checkpoint.weights)
+    for name, optimizer in session.optimizers.items():
+        optimizer.load_state_dict(checkpoint.state["optimizers"][name])
+    if session.averaged is not None:
+        session.averaged.load_state_dict(checkpoint.state["averaged"])
+    session.progress = Progress(**checkpoint.state["progress"])
+
+
+@contextmanager
+def progress_bar(title: str) -> Generator[Watch]:
+    """What to call after each step: shows loss, accuracy, images/s and the time that remains."""
+    with tqdm(desc=title, unit="step", disable=None, dynamic_ncols=True, mininterval=REFRESH_SECONDS) as bar:
+        shown_at = 0.0
+
+        def watch(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None:
+            nonlocal shown_at
+            if bar.disable:
+                return
+            if bar.total != steps:
+                bar.reset(total=steps)
+                bar.initial = bar.n = step  # a resumed run starts in the middle
+            bar.update(step + 1 - bar.n)
+            if time.monotonic() - shown_at >= REFRESH_SECONDS:
+                shown_at = time.monotonic()
+                shown = [f"epoch {progress.epoch + 1}"]
+                shown += [f"loss {float(logs['loss/task']):.3f}"] if "loss/task" in logs else []
+                shown += [f"accuracy {100 * float(logs['accuracy']):.1f} %"] if "accuracy" in logs else []
+                speed = progress.images / max(progress.seconds, 1e-9)
+                bar.set_postfix_str(", ".join([*shown, f"{speed:.0f} images/s"]))
+
+        yield watch
