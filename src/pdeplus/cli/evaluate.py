@@ -16,11 +16,10 @@ from typing import Any
 
 from .._lib.long_work import counting_bar
 from .._lib.registry import choices
-from ..attacks.gradient_attacks import ATTACKS, build_attack
+from ..attacks.gradient_attacks import ATTACKS
 from ..attacks.steps import Norm
 from ..core.prediction import Average
 from ..errors import UserError
-from ..evaluation.adversarial import EPSILONS, sanity_lines
 from ..evaluation.loop import evaluate
 from ..evaluation.records import Record, Selection
 from ..evaluation.summary import Series, accuracies_by_test, scores, series_of
@@ -97,6 +96,9 @@ def _threat(options: argparse.Namespace) -> dict[str, Any]:
             name, value = next(iter(given.items()))
             raise UserError(f"--{name} {value} is for --suite adversarial; the suite is {options.suite}")
         return {}
+    from ..attacks.gradient_attacks import build_attack
+    from ..evaluation.adversarial import EPSILONS
+
     attack = build_attack(given.get("attack", "pgd"), **pick(options, "norm", "steps", "restarts"))
     return {"attack": attack, "epsilons": given.get("epsilon", EPSILONS[attack.norm]), "eot": options.eot}
 
@@ -119,5 +121,7 @@ def _sanity(records: Sequence[Record], folder: Path) -> list[str]:
     r = records[0]
     if r.suite != "adversarial":
         return []
+    from ..evaluation.adversarial import sanity_lines
+
     place = folder / "oracle" if r.selection == "oracle" else folder
     return [f"  sanity: {line}" for line in sanity_lines(place, r.model, r.origin, r.weights, r.samples)]

@@ -99,9 +99,8 @@ def build_suite(
         label: the data set's name in records.
         suite: which of them.
         files: a folder of published or regenerated corrupted images, such as CIFAR-10-C, to read instead.
-        severities: of the corruptions.
+        severities: those of the corruptions, as is the seed.
         limit: at most so many images of each test set, the same of all; 0 for all.
-        seed: of the corruptions.
     """
     check_choice("suite", suite, Wanted)
     if not severities or any(severity not in SEVERITIES for severity in severities):
