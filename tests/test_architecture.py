@@ -103,7 +103,7 @@ def test_no_import_runs_in_a_circle():
 
 def test_training_imports_the_four_extra_corruptions_openly_and_cannot_reach_the_fifteen():
     training = [name for name in MODULES if room(name) == "training"]
-    assert "corruptions.extra" in imports(MODULES["training.run_folder"])
+    assert "corruptions.extra" in imports(MODULES["training.selection"])
     assert not reached_from(*training, *(name for name in MODULES if room(name) == "methods")) & FIFTEEN
 
 

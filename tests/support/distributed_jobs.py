@@ -32,7 +32,7 @@ from pdeplus.methods.erm import ERM
 from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.plain_cnn import build
 from pdeplus.models.resnet18 import build as resnet18
-from pdeplus.training import distributed, run_folder
+from pdeplus.training import checkpoint, distributed
 from pdeplus.training.config import Train, load_config
 from pdeplus.training.distributed import Engine, join
 from pdeplus.training.loop import fit, train_step
@@ -268,6 +268,6 @@ def count_writes(folder: Path, settings: list[str]) -> list[str]:
         written.append(path.name)
         write(path, data)
 
-    files.write_synced = run_folder.write_synced = note
+    files.write_synced = checkpoint.write_synced = note
     train(load_config("demo", settings), folder)
     return written

@@ -11,7 +11,7 @@ import torch
 from pdeplus._lib.files import read_weights
 from pdeplus.errors import UserError
 from pdeplus.training.checkpoint import load_checkpoint, save_checkpoint
-from pdeplus.training.run_folder import Checkpoint
+from pdeplus.training.session import Checkpoint
 
 
 def make(value: float) -> Checkpoint:
@@ -96,7 +96,7 @@ from pathlib import Path
 import torch
 from pdeplus._lib.files import write_file
 from pdeplus.training.checkpoint import save_checkpoint
-from pdeplus.training.run_folder import Checkpoint
+from pdeplus.training.session import Checkpoint
 from pdeplus.errors import UserError
 
 folder = Path(sys.argv[1])

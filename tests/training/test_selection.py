@@ -12,7 +12,7 @@ from pdeplus.data.digits import Digits
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import read_records
 from pdeplus.training import loop as trainer
-from pdeplus.training import run_folder
+from pdeplus.training import selection
 from pdeplus.training.run_folder import Run, score_of
 from pdeplus.training.selection import MOST, shifted
 
@@ -42,13 +42,13 @@ def run(tmp_path_factory) -> Run:
 
 def test_shifted_images_use_only_the_corruptions_that_no_test_has(monkeypatch):
     called = []
-    original = run_folder.apply_planes
+    original = selection.apply_planes
 
     def noting(corruption, pixels, places, severity, seed):
         called.append((corruption.name, severity, list(places)))
         return original(corruption, pixels, places, severity, seed)
 
-    monkeypatch.setattr(run_folder, "apply_planes", noting)
+    monkeypatch.setattr(selection, "apply_planes", noting)
     images = digits(100)
     made = shifted(images, 3)
     assert {name for name, _, _ in called} == set(EXTRA_CORRUPTIONS)

@@ -1,7 +1,6 @@
-"""Models under test: what a run, a module, an ONNX file or a function predicts, says of itself and costs.
+"""Models under test: what a run, a module, an ONNX file or a function predicts, and what it says of itself.
 
-Networks are tested as a copy that predicts faster: BatchNorm folded into convolutions, channels-last memory. Costs are
-parameters and floating-point operations (a multiply and an add are two).
+Networks are tested as a copy that predicts faster: BatchNorm folded into convolutions, channels-last memory.
 """
 
 import copy

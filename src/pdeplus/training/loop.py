@@ -1,7 +1,4 @@
-"""The training loop: one step serves every method, one `fit` serves every run.
-
-Behind it: what a run holds in memory, where it stands, how both go into a checkpoint and back, the progress bar.
-"""
+"""The training loop: one step serves every method, one `fit` serves every run."""
 
 import math
 import time

@@ -1,8 +1,6 @@
-"""A run folder (config, environment, metrics, checkpoints, weights), training into one, and model selection.
+"""A run folder: config, environment, metrics, checkpoints, weights; and training into one.
 
-Of several processes the main one alone writes. A checkpoint is a folder with weights.safetensors, state.pt (tensors and
-plain values; read with weights_only) and manifest.json (their SHA-256). Until the final rename it has a temporary name,
-so that a folder with a final name is whole, even after a power cut; a damaged one is recognised by its hashes.
+Of several processes the main one alone writes.
 """
 
 import json
