@@ -1,5 +1,7 @@
 """The demo at a fraction of its size, and its table."""
 
+import sys
+
 import pytest
 from support.hand_records import one_seed
 
@@ -25,6 +27,14 @@ def test_demo_prints_a_table_writes_a_report_and_does_nothing_twice(tmp_path, ca
     assert capsys.readouterr().out == shown
     with pytest.raises(UserError, match="other settings"):
         demo.run_demo(tmp_path, [*TINY, "seed=1"])
+
+
+@pytest.mark.parametrize(("module", "extra"), [("sklearn", "digits"), ("vl_convert", "plots")])
+def test_the_demo_asks_for_its_extras_before_it_trains(tmp_path, monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"^pdeplus demo needs {module}: pip install 'pdeplus\[{extra}\]'$"):
+        demo.run_demo(tmp_path, TINY)
+    assert not list(tmp_path.iterdir())
 
 
 def test_table_by_hand():

@@ -1,4 +1,4 @@
-"""Train three networks, test them and compare: minutes on a laptop CPU, on data that comes with the install.
+"""Train three networks, test them and compare: minutes on a laptop CPU, on scikit-learn's digits (the extra digits).
 
 pdeplus demo --out my_demo
 """

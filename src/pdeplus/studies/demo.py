@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .._lib.long_work import counting_bar
-from ..corruptions.weather import describe_frost
+from .._lib.registry import require
+from ..corruptions._frost import describe_frost
 from ..evaluation.loop import evaluate
 from ..evaluation.records import Record
 from ..evaluation.summary import compare, scores, series_of
@@ -30,6 +31,8 @@ def run_demo(out: str | Path, overrides: Sequence[str] = ()) -> None:
 
     Called again with the same folder it goes on where it stopped and does nothing twice.
     """
+    require("sklearn", purpose="pdeplus demo", extra="digits")  # both before any training
+    require("vl_convert", purpose="pdeplus demo", extra="plots")
     folder = Path(out)
     runs = [_train(folder / name, name, label, overrides) for label, name in METHODS.items()]
     records = [record for run in runs for record in _evaluate(run)]
