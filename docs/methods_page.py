@@ -10,7 +10,7 @@ from functools import cache
 from pdeplus._lib import registry
 from pdeplus.evaluation.cost import training_flops
 from pdeplus.methods.base import Method, overlaps_of
-from pdeplus.studies.variants import named_methods, settings
+from pdeplus.studies.experiment import named_methods, settings
 from pdeplus.training.config import Config, Part
 from pdeplus.training.run_folder import Expects, build_source
 

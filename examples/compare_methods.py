@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pdeplus as pp
 from pdeplus.errors import UserError
-from pdeplus.studies.variants import named_methods, settings
+from pdeplus.studies.experiment import named_methods, settings
 from pdeplus.training.config import to_tables
 from pdeplus.training.run_folder import resume
 

@@ -15,7 +15,7 @@ from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.methods.base import Method, with_samples
 from pdeplus.methods.erm import ERM
 from pdeplus.models.resnet18 import build
-from pdeplus.studies.variants import named_methods, settings
+from pdeplus.studies.experiment import named_methods, settings
 from pdeplus.training.config import Part, load_config
 from pdeplus.training.distributed import Engine
 from pdeplus.training.loop import parameters_of, train_step

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from support.runs import trained
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import append_records
 from pdeplus.studies.analysis.figures import as_spec, over_epochs, save_figure
-from pdeplus.studies.analysis.summary import analyse, label_runs
-from pdeplus.studies.analysis.trends import (
+from pdeplus.studies.analysis.summary import (
+    analyse,
     curve_rows,
     curves_figure,
+    label_runs,
     scale_figure,
     scale_rows,
     severity_figure,
@@ -155,6 +157,13 @@ def test_an_unfinished_run_gives_its_curves_and_reasons(kept, tmp_path):
     assert "## Training curves" in text
     assert "## Smoothness" not in text
     assert text.count("is unfinished") == 3
+
+
+def test_the_plotting_extra_is_asked_for_first(kept, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UserError, match=r"^pdeplus analyse needs vl_convert: pip install 'pdeplus\[plots\]'$"):
+        analyse([kept], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_at_all_is_an_error(kept, tmp_path):

@@ -21,7 +21,7 @@ from pdeplus._lib.files import locked
 from pdeplus.cli import main
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.evaluation.records import read_records
-from pdeplus.studies.local import attempt_alone, in_use
+from pdeplus.studies.cells import attempt_alone, in_use
 from pdeplus.studies.ray import sign_of, where_is
 from pdeplus.studies.reproduction import prepare, reproduce
 from pdeplus.training.run_folder import Run

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from pdeplus.cli import main
-from pdeplus.studies.cells import Done
+from pdeplus.studies.cells import Done, Failure
 from pdeplus.studies.estimates import CellCost
-from pdeplus.studies.local import Failure
 from pdeplus.studies.ray import Board, State, _needs, _result, announce, sign_of, table_of
 from pdeplus.studies.reproduction import prepare
 from pdeplus.studies.slurm import script_of, time_limit

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -148,6 +149,13 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
     reproduce(path, size="smoke", out=tmp_path / "out")
     assert "not done" not in (folder / "result.md").read_text()
     assert not list(runs.glob("*.failed.txt"))
+
+
+def test_the_plotting_extra_is_asked_for_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UserError, match=r"^pdeplus reproduce needs vl_convert: pip install 'pdeplus\[plots\]'$"):
+        reproduce("fig1_motivation", size="smoke", out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_mce_needs_its_erm(tmp_path):

@@ -32,7 +32,7 @@ def describe_family(family: str) -> str:
 
 def _variants() -> list[str]:
     """Methods whose options earn them a row of their own, as settings."""
-    from ..studies.variants import VARIANTS, named_methods, settings
+    from ..studies.experiment import VARIANTS, named_methods, settings
 
     lines = ["", "with other options they are rows of their own:"]
     for name in VARIANTS:

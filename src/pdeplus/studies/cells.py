@@ -1,10 +1,14 @@
 """Cells: one run of an experiment each, trained and tested into a folder that other experiments share.
 
-`plan` lists them, `run_cell` runs one, and `known_cells` finds those whose records were written elsewhere.
+`plan` lists them, `run_here` runs them one after another in this process and `run_cell` runs one, `collect` takes what
+is done, and `known_cells` finds those whose records were written elsewhere.
 """
 
+import time
+import traceback
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +16,8 @@ from typing import Any, final
 
 import torch
 
+from .._lib.files import LOCK, locked, make_folder, write_file
+from .._lib.long_work import counting_bar
 from .._lib.registry import build, unknown
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
@@ -24,9 +30,10 @@ from ..evaluation.records import Record, read_records
 from ..evaluation.test_sets import as_source, build_suite, chosen_places
 from ..training.config import Config, config_hash, load_config
 from ..training.run_folder import Run, build_method, build_source, train_or_resume
-from ..training.session import Watch
-from .experiment import Experiment, Row, Size, Tests
-from .variants import named_methods, settings
+from ..training.session import Watch, progress_bar
+from .experiment import Experiment, Row, Size, Tests, named_methods, settings
+
+POLL_SECONDS = 0.5
 
 
 @final
@@ -68,6 +75,22 @@ class Done:
     run: Run
     """There may be no such folder where only records are known (`known_cells`)."""
     records: Sequence[Record]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A cell that could not be done, and why in one line."""
+
+    cell: Cell
+    reason: str
+    tried: bool = True
+    """Whether it was begun at all; not so where only what is done was collected."""
+
+
+Result = Done | Failure
+Results = Generator[tuple[int, Result]]
+"""The index of each cell and what became of it, in the order in which they end."""
 
 
 def plan(experiment: Experiment, size: Size, overrides: Sequence[str] = ()) -> list[Cell]:
@@ -154,6 +177,89 @@ def known_cells(cells: Sequence[Cell], runs: Path, records: str | Path | None) -
     return found
 
 
+def run_here(cells: Sequence[Cell], runs: Path) -> Results:
+    """Run the cells one after another."""
+    for index, cell in enumerate(cells):
+        yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}")
+
+
+def collect(cells: Sequence[Cell], runs: Path) -> Results:
+    """Collect what is trained and tested; nothing else is begun. A reason is the last line of an earlier traceback."""
+    for index, cell in enumerate(cells):
+        if is_trained(cell, runs):
+            yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}", testing=_refuse)
+        else:
+            note = note_of(cell, runs)
+            lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
+            reason = f"not trained: {lines[-1]}" if lines else "not trained yet"
+            yield index, Failure(cell=cell, reason=reason, tried=note.is_file())
+
+
+class _NotTested(Exception):
+    """A cell is trained, but its tests are not done."""
+
+
+def _refuse(done: int, of: int) -> None:
+    """Called after the first batch of a test set, before anything is written."""
+    raise _NotTested
+
+
+def attempt(cell: Cell, runs: Path, title: str, *, testing: Count | None = None) -> Result:
+    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs.
+
+    `testing` is called as tests go on, by default by a progress bar.
+    """
+    note = note_of(cell, runs)
+    try:
+        with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
+            done = run_cell(cell, runs, watch, testing or count)
+        note.unlink(missing_ok=True)
+        return done
+    except _NotTested:
+        return Failure(cell=cell, reason="not tested yet", tried=False)
+    except Exception as error:
+        make_folder(runs)
+        write_file(note, traceback.format_exc().encode(errors="backslashreplace"))
+        return Failure(cell=cell, reason=" ".join(str(error).split()) or type(error).__name__)
+
+
+def note_of(cell: Cell, runs: Path) -> Path:
+    """The file that holds the traceback of a cell that failed."""
+    return runs / f"{cell.folder}.failed.txt"
+
+
+def attempt_alone(cell: Cell, runs: Path, title: str, tell: Callable[[], object]) -> Result:
+    """`attempt`, while no other process is in the cell's folder; `tell` is called where one has to be waited for.
+
+    That may be a lost worker in its last moments, or one that trains the same for another row or experiment: its work
+    is not done again.
+    """
+    folder = runs / cell.folder
+    while True:
+        if in_use(folder):
+            tell()
+        while in_use(folder):
+            time.sleep(POLL_SECONDS)
+        if is_trained(cell, runs):
+            with suppress(UserError), locked(folder):  # which training does by itself, testing does not
+                return attempt(cell, runs, title)
+        else:
+            result = attempt(replace(cell, tests="none"), runs, title)
+            if isinstance(result, Failure) and not (in_use(folder) or is_trained(cell, runs)):
+                return replace(result, cell=cell)  # no other process was a moment faster
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process trains into a run folder, or tests it for a cluster."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with locked(folder, patience=0):
+            return False
+    except UserError:
+        return True
+
+
 KnownTest = tuple[str, str, int, int]
 """Origin, corruption, severity and noisy passes: what one network is tested on."""
 
@@ -171,12 +277,10 @@ class KnownRecords:
         for file in files:
             for record in read_records(file):
                 if record.selection == "validation":
-                    self._add(file.parent.name, record)
+                    alike = self._networks[record.config, record.seed]
+                    network = alike.setdefault((file.parent.name, record.weights), {})
+                    network[record.origin, record.corruption, record.severity, record.samples] = record
         self._suites = dict[str, list[tuple[str, str, int]]]()
-
-    def _add(self, folder: str, record: Record) -> None:
-        network = self._networks[record.config, record.seed].setdefault((folder, record.weights), {})
-        network[record.origin, record.corruption, record.severity, record.samples] = record
 
     def records_of(self, cell: Cell) -> list[Record] | None:
         """What the cell's tests would give, under its label; None unless all of one network are known.
@@ -241,9 +345,9 @@ class AugmentedTests(Source):
     def test(self) -> Mapping[str, Images]:
         own = next(iter(self.source.test().values()))
         clean = own.take(chosen_places(len(own), self.limit))
-        return {self.name: clean, **{name: self._changed(clean, name) for name in self.augmentations}}
-
-    def _changed(self, clean: Images, name: str) -> Images:
-        augmentor: Augmentor = build("augment", name, STRENGTH.get(name, {}))
-        views = augmentor(clean.floats(), generator_for(self.seed, "augmented", name))
-        return Images(views.mul(255).round().to(torch.uint8), clean.labels)
+        found = {self.name: clean}
+        for name in self.augmentations:
+            augmentor: Augmentor = build("augment", name, STRENGTH.get(name, {}))
+            views = augmentor(clean.floats(), generator_for(self.seed, "augmented", name))
+            found[name] = Images(views.mul(255).round().to(torch.uint8), clean.labels)
+        return found

@@ -1,4 +1,7 @@
-"""An experiment as its file has it: which rows, at which size, tested on what, ending in which outcome."""
+"""An experiment as its file has it: which rows, at which size, tested on what, ending in which outcome.
+
+`named_methods` are what its rows may name: methods, and variants of them.
+"""
 
 import itertools
 import tomllib
@@ -8,9 +11,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast, final, get_args
 
-from .._lib.registry import unknown
+from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
-from ..training.config import presets
+from ..training.config import Part, presets
 
 SizeName = Literal["full", "small", "smoke"]
 """The paper's own; the study's, minutes a run on a CPU core; seconds."""
@@ -126,7 +129,11 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     for key in ("sizes", "scales"):  # [sizes.small], once [scales.small], is another way to write [small]
         tables |= tables.pop(key, {})
     common = tomllib.loads((_folder() / "_sizes.toml").read_text("utf-8"))
-    sizes = {size: _size(size, common[size], tables.pop(size, {})) for size in get_args(SizeName)}
+    sizes = dict[SizeName, Size]()
+    for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
+        usual, its = common[size], tables.pop(size, {})
+        settings_of_both = {"set": [*usual.get("set", ()), *its.get("set", ())]}
+        sizes[size] = Size(**_checked(f"size {size}", Size, usual | its | settings_of_both | {"name": size}))
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
     own = _checked(f"experiment {name}", Experiment, tables)
     values: dict[str, Any] = own | {"sizes": sizes, "rows": rows, "name": name}
@@ -146,15 +153,7 @@ def _row(experiment: str, row: object) -> Row:
     name = values.get("name") or values.get("method") or values.get("preset")
     if not name:
         raise UserError(f"experiment {experiment}: a row needs a name, a method or a preset")
-    values["name"] = name
-    return Row(**values)
-
-
-def _size(name: SizeName, common: Mapping[str, Any], own: Mapping[str, Any]) -> Size:
-    """An experiment's size over the common one: settings come behind the common ones, the rest replaces."""
-    together = dict(common) | dict(own) | {"set": [*common.get("set", ()), *own.get("set", ())]}
-    values = _checked(f"size {name}", Size, together | {"name": name})
-    return Size(**values)
+    return Row(**values | {"name": name})
 
 
 def _checked(where: str, kind: type[Any], tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,3 +169,32 @@ def _checked(where: str, kind: type[Any], tables: Mapping[str, Any]) -> dict[str
         vary = cast(dict[str, list[Any]], values["vary"])
         values["vary"] = {key: tuple(map(str, choices)) for key, choices in vary.items()}
     return values
+
+
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "autoaug_imagenet": ("autoaug", {"policy": "imagenet"}),
+    "augmix_jsd": ("augmix", {"jsd": 12.0}),
+    "en_resnet_pgd": ("en_resnet", {"adversarial": True}),
+    "gaussian_strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
+    "pde_plus_one_augmentation": ("pde_plus", {"augmentor": "rotation"}),
+    "pde_plus_without_mixture": ("pde_plus", {"mixture": False}),
+    "pgd_l2": ("pgd", {"norm": "l2"}),
+    "rlat_augmix": ("rlat", {"augmentor": "augmix"}),
+    "rlat_augmix_jsd": ("rlat", {"augmentor": "augmix", "jsd": 12.0}),
+    "rse_fixed": ("rse", {"first": 0.1, "samples": 3}),
+}
+"""Methods whose options earn them a row of their own, by the name of that row: the method, and its options."""
+
+
+def named_methods() -> dict[str, Part]:
+    """Every method with its defaults, by its name, and the variants that have a name of their own; sorted."""
+    plain = {name: Part(name=name) for name in names("methods")}
+    named = {name: Part(name=method, options=dict(options)) for name, (method, options) in VARIANTS.items()}
+    return dict(sorted((plain | named).items()))
+
+
+def settings(name: str) -> list[str]:
+    """A method or a variant as `key=value` overrides of a preset."""
+    part = named_methods()[name]
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in part.options.items()}
+    return [f"method.name={part.name}", *(f"method.{key}={value}" for key, value in values.items())]

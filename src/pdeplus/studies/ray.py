@@ -18,8 +18,7 @@ from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back
 from .._lib.registry import require
 from ..errors import Stopped, UserError
-from .cells import Cell
-from .local import Failure, Result, Results, attempt_alone
+from .cells import Cell, Failure, Result, Results, attempt_alone
 
 RETRIES = 5
 """How often a cell goes on elsewhere after its worker or node was lost."""

@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from .._lib.environment import environment
 from .._lib.files import make_folder, write_file
+from .._lib.registry import require
 from ..errors import RunFailed, UserError, check_choice
 from ..evaluation.records import to_json
 from .analysis.figures import save_figure, save_rows
-from .cells import Cell, Done, known_cells, plan
+from .cells import Cell, Done, Failure, Result, Results, attempt_alone, collect, known_cells, note_of, plan, run_here
 from .experiment import Experiment, Size, SizeName, load_experiment
-from .local import Failure, Result, Results, attempt_alone, collect, note_of, run_here
 from .outcomes import OUTCOMES
-from .study import Outcome, Study
+from .study import Study
 
 On = Literal["local", "ray", "none"]
 """In this process; on a Ray cluster; nowhere: only what is done already is collected."""
@@ -63,6 +63,7 @@ def reproduce(
     if on != "ray" and (cpus, gpus) != (None, None):
         raise UserError(f"cpus={cpus}, gpus={gpus} are what a cell has on a cluster: leave them out with on={on!r}")
     experiment, chosen, cells = prepare(name, size, seeds, overrides)
+    require("vl_convert", purpose="pdeplus reproduce", extra="plots")  # before hours of training
     home = Path(out) / size
     folder = home / experiment.name
     make_folder(folder)
@@ -78,17 +79,14 @@ def reproduce(
         own, size_of_part, its_cells = prepare(part, size, seeds, overrides)
         _write(own, size_of_part, its_cells, [one for one in ended if one.cell.experiment == own.name], home)
     _write(experiment, chosen, cells, ended, home)
-    _raise_failed([one for one in ended if isinstance(one, Failure)], len(cells), folder, on)
-    return folder
-
-
-def _raise_failed(failed: Sequence[Failure], cells: int, folder: Path, on: On) -> None:
+    failed = [one for one in ended if isinstance(one, Failure)]
     if failed:
-        first = f"{failed[0].cell.name}: {failed[0].reason}"
-        lack = "are not done" if on == "none" else "failed"
-        many = f"{len(failed)} of {cells} cells {lack}, the first is {first}"
-        again = "run them without --on none" if on == "none" else "the same command tries the failed ones again"
+        lack, again = "failed", "the same command tries the failed ones again"
+        if on == "none":
+            lack, again = "are not done", "run them without --on none"
+        many = f"{len(failed)} of {len(cells)} cells {lack}, the first is {failed[0].cell.name}: {failed[0].reason}"
         raise RunFailed(f"{many}; the others are kept in {folder}; {again}")
+    return folder
 
 
 def reproduce_cell(
@@ -170,18 +168,13 @@ def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Resu
 
 
 def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Sequence[Result], home: Path) -> None:
-    """Write the outcome of what is done."""
-    done, failed = [one for one in ended if isinstance(one, Done)], [one for one in ended if isinstance(one, Failure)]
+    """Write the outcome of what is done: result.md with everything in it, and its parts as files of their own."""
+    done = [one for one in ended if isinstance(one, Done)]
+    if cells and not done:
+        return
     study = Study(experiment=experiment, size=size, cells=cells, done=done)
-    if done or not cells:
-        folder = home / experiment.name
-        make_folder(folder)
-        failures = [f"{one.cell.name}: {one.reason}" for one in failed]
-        _write_outcome(study, OUTCOMES[experiment.outcome](study), folder, failures)
-
-
-def _write_outcome(study: Study, outcome: Outcome, folder: Path, failures: Sequence[str]) -> None:
-    """result.md with everything in it, and its parts as files of their own."""
+    outcome, folder = OUTCOMES[experiment.outcome](study), home / experiment.name
+    make_folder(folder)
     for number, table in enumerate(outcome.tables, 1):
         name = "table" if len(outcome.tables) == 1 else f"table{number}"
         write_file(folder / f"{name}.csv", table.to_csv().encode())
@@ -192,12 +185,13 @@ def _write_outcome(study: Study, outcome: Outcome, folder: Path, failures: Seque
         write_file(folder / name, content)
     for name, rows in outcome.rows.items():
         save_rows(rows, folder, name)
-    records = [record for one in study.done for record in one.records]
-    if records and not study.experiment.parts:  # which have them
+    records = [record for one in done for record in one.records]
+    if records and not experiment.parts:  # which have them
         write_file(folder / "records.jsonl", "".join(to_json(record) + "\n" for record in records).encode())
     shown = [f"{figure.name}.png" for figure in outcome.figures] + [n for n in outcome.files if n.endswith(".png")]
-    parts = [f"# {study.title}", study.experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
+    parts = [f"# {study.title}", experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
     parts += [f"![{name}]({name})" for name in shown]
+    failures = [f"{one.cell.name}: {one.reason}" for one in ended if isinstance(one, Failure)]
     lacks = [f"- {reason}" + (f" ({cells} cells)" if cells > 1 else "") for reason, cells in Counter(failures).items()]
     parts += ["Not done:\n\n" + "\n".join(lacks)] if lacks else []
     parts.append(_provenance(study))

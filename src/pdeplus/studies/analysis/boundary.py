@@ -52,7 +52,13 @@ def boundary_rows(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]
         labels: N.
     """
     distances = cast(list[float], boundary_distances(model, images).tolist())
-    sigmas, correct = _sigmas(model, images), _correct(model, images, labels)
+    logits, sigmas, decisions = plain(model, "logits"), dict[str, list[float]](), list[Tensor]()
+    with torch.no_grad():
+        for x in in_batches(images.to(device_of(model))):
+            decisions.append(logits(x).argmax(-1).cpu())
+            for scope in scopes(model, x):
+                sigmas.setdefault(scope.block, []).extend(cast(list[float], scope.scale.flatten(1).mean(1).tolist()))
+    correct = cast(list[bool], (torch.cat(decisions) == labels).tolist())
     return [
         {"image": i, "block": block, "distance": distances[i], "sigma": sigma[i], "correct": correct[i]}
         for block, sigma in sigmas.items()
@@ -141,14 +147,11 @@ def _drawn(rows: Sequence[Row], panel: Row) -> list[Row]:
     dots = [panel | {"x": float(a), "y": float(b), "kind": kind} for a, b, kind in zip(x, y, kinds, strict=True)]
     parts = np.array_split(np.argsort(x, kind="stable"), min(BINS, len(x)))
     trend = [panel | {"x": float(np.median(x[p])), "y": float(np.median(y[p])), "kind": "trend"} for p in parts]
-    return [*dots, *trend, panel | {"kind": "note", "text": _words(_correlation(rows))}]
-
-
-def _words(found: Row) -> str:
-    if found["correlation"] is None:
-        return ""
-    rho, low, high = (f"{found[key]:z.2f}".replace("-", "−") for key in ("correlation", "low", "high"))
-    return f"ρ = {rho} ({low} to {high})"
+    found, text = _correlation(rows), ""
+    if found["correlation"] is not None:
+        rho, low, high = (f"{found[key]:z.2f}".replace("-", "−") for key in ("correlation", "low", "high"))
+        text = f"ρ = {rho} ({low} to {high})"
+    return [*dots, *trend, panel | {"kind": "note", "text": text}]
 
 
 def _correlation(rows: Sequence[Row]) -> Row:
@@ -173,20 +176,3 @@ def _distances(model: nn.Module, x: Tensor, rivals: int) -> Tensor:
         (gradient,) = torch.autograd.grad(margin.sum(), x, retain_graph=True)
         found.append(margin.detach() / lengths(gradient))
     return torch.stack(found).nan_to_num(math.inf, math.inf).amin(0)
-
-
-@torch.no_grad()
-def _sigmas(model: nn.Module, images: Tensor) -> dict[str, list[float]]:
-    found = dict[str, list[float]]()
-    for x in in_batches(images):
-        for scope in scopes(model, x):
-            means = scope.scale.flatten(1).mean(1)
-            found.setdefault(scope.block, []).extend(cast(list[float], means.tolist()))
-    return found
-
-
-@torch.no_grad()
-def _correct(model: nn.Module, images: Tensor, labels: Tensor) -> list[bool]:
-    logits = plain(model, "logits")
-    predicted = [logits(x).argmax(-1).cpu() for x in in_batches(images.to(device_of(model)))]
-    return cast(list[bool], (torch.cat(predicted) == labels).tolist())

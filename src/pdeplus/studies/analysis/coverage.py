@@ -125,7 +125,8 @@ def coverage_section(question: Question, gaps: list[str]) -> Section:
     shared = [name for name, count in Counter(trained.values()).items() if count > 1]
 
     def rows_of(label: str, run: Run) -> list[Row]:
-        unseen = {in_words(name): make for name, make in AUGMENTATIONS.items() if name not in _seen(run)}
+        seen = overlaps_of(build_method(run.config), build_source(run.config).transform)
+        unseen = {in_words(name): make for name, make in AUGMENTATIONS.items() if name not in seen}
         with counting_bar(f"coverage of {label}", None, "pass") as count:
             found = coverage_over_training(run, unseen, images=question.images, seed=question.seed, watch=count)
         name = trained[label] + f", {label}" * (trained[label] in shared)
@@ -143,11 +144,6 @@ def coverage_section(question: Question, gaps: list[str]) -> Section:
     )
     figure = coverage_figure(rows, "Diffusion coverage: distance of unseen views from their image, in its σ")
     return Section(words=words, figure=figure, tables={"coverage": rows})
-
-
-def _seen(run: Run) -> set[str]:
-    """The augmentations that its training images went through, by their names in the registry."""
-    return set(overlaps_of(build_method(run.config), build_source(run.config).transform))
 
 
 def _trained_with(run: Run) -> str:
@@ -192,8 +188,6 @@ class _Tally:
         shares = {"within": self._within / n, "zero": 1 - self._positive / n}
         if not self._positive:
             return {"ratio": None, "median": None, **shares}
-        return {"ratio": self._sum / self._positive, "median": self._median(), **shares}
-
-    def _median(self) -> float:
         middle = int((2 * self._bins.cumsum(0) >= self._positive).nonzero()[0])
-        return 2 ** (OCTAVES[0] + (middle + 0.5) / PER_OCTAVE) if middle else 0.0
+        median = 2 ** (OCTAVES[0] + (middle + 0.5) / PER_OCTAVE) if middle else 0.0
+        return {"ratio": self._sum / self._positive, "median": median, **shares}

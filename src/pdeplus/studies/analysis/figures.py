@@ -95,7 +95,10 @@ def dots_figure(name: str, caption: str, rows: Sequence[Row], title: str, *, zer
 
 def as_spec(figure: Figure) -> Spec:
     """The whole Vega-Lite spec, with every series, its rows and its caption as the title, further lines below it."""
-    menus = [_all_values(figure.rows, field, menu) for field, menu in figure.several.items()]
+    menus = list[Menu]()
+    for field, menu in figure.several.items():
+        found = [str(value) for value in values(figure.rows, field)]
+        menus.append(Menu(name=menu, label=field, options=found, first=found, several=True))
     first, *more = figure.caption.split("\n")
     return resolve(figure, menus) | {"title": {"text": first, "subtitle": more, "offset": 14} | TITLE}
 
@@ -128,11 +131,6 @@ def _header(rows: Sequence[Row], field: str, length: int) -> Spec:
     """Words no longer than the panel they stand at, with room for a line between them and it."""
     looks = {"labelFontSize": 12, "labelPadding": 14, "labelLimit": length + SPACING // 2}
     return {"field": field, "type": "nominal", "title": None, "sort": values(rows, field), "header": looks}
-
-
-def _all_values(rows: Sequence[Row], field: str, menu: str) -> Menu:
-    found = [str(value) for value in values(rows, field)]
-    return Menu(name=menu, label=field, options=found, first=found, several=True)
 
 
 def _text(value: object) -> str:

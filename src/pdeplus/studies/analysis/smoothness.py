@@ -117,10 +117,12 @@ def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilit
     looks = {"title": "direction of the change", "axis": {"labelAngle": -30}}
     x: Spec = {"field": "x", "type": "nominal", "sort": None, **looks}
     encoding = series_encoding(x, f"change of {of} per change of image")
-    encoding["y"] |= {"scale": {"type": "log"}, "axis": {"values": _powers(drawn), "format": ".0e"}}
+    ends = [math.log10(row[key]) for row in drawn for key in ("low", "high")] or [0.0]
+    powers = [10.0**k for k in range(math.floor(min(ends)), math.ceil(max(ends)) + 1)]
+    encoding["y"] |= {"scale": {"type": "log"}, "axis": {"values": powers, "format": ".0e"}}
     offset = {"xOffset": {"field": "series", "type": "nominal", "sort": None}}
-    ends = {"y": encoding["y"] | {"field": "low"}, "y2": {"field": "high"}}
-    bars = {"mark": "rule", "encoding": {"x": x, "color": encoding["color"], **ends, **offset}}
+    span = {"y": encoding["y"] | {"field": "low"}, "y2": {"field": "high"}}
+    bars = {"mark": "rule", "encoding": {"x": x, "color": encoding["color"], **span, **offset}}
     dots = {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 60}, "encoding": encoding | offset}
     spec = SIZE | {"layer": [bars, dots]}
     return Figure(name="smoothness", caption=title, spec=spec, rows=drawn, several={"series": "series"})
@@ -151,12 +153,6 @@ def smoothness_section(question: Question, gaps: list[str]) -> Section:
     )
     figure = smoothness_figure(rows, "Smoothness: how fast the class probabilities change around an image")
     return Section(words=words, figure=figure, tables={"smoothness": rows})
-
-
-def _powers(rows: Sequence[Row]) -> list[float]:
-    """The powers of ten around what is drawn."""
-    ends = [math.log10(row[key]) for row in rows for key in ("low", "high")] or [0.0]
-    return [10.0**k for k in range(math.floor(min(ends)), math.ceil(max(ends)) + 1)]
 
 
 def _random(function: Function, parts: Iterable[Tensor], norm: float, seed: int) -> Iterator[Tensor]:

@@ -1,34 +1,34 @@
-"""Everything that finished runs tell about themselves, as figures, tables and one summary."""
+"""Everything that finished runs tell about themselves, as figures, tables and one summary.
 
-from collections.abc import Callable, Mapping, Sequence
+Here too are the sections that need no network: losses, accuracies and σ over training, and accuracy against severity.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..._lib.files import write_file
+from ..._lib.registry import require
+from ...corruptions.base import SEVERITIES
 from ...errors import UserError
+from ...evaluation.records import CLEAN, Record, read_records
+from ...reports.charts import ACCURACY, LOSS, SIGMA, severity_lines
+from ...reports.figures import Figure, Row, Spec
+from ...reports.inputs import RECORDS, groups_of
 from ...reports.tables import MISSING, Table, escape_markdown
 from ...training.run_folder import Run, build_method
 from .boundary import boundary_section
 from .coverage import coverage_section
-from .figures import save_figure, save_rows
+from .figures import faceted, lines_figure, over_epochs, save_figure, save_rows
 from .probes import Question, Section
 from .smoothness import smoothness_section
-from .trends import curves_section, scale_section, severity_section
-
-SECTIONS: dict[str, Callable[[Question, list[str]], Section]] = {
-    "Training curves": curves_section,
-    "Diffusion scale": scale_section,
-    "Diffusion coverage": coverage_section,
-    "Severity": severity_section,
-    "Smoothness": smoothness_section,
-    "σ and the decision boundary": boundary_section,
-}
 
 
 def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: int = 0) -> Path:
     """Write every analysis that the runs allow into a folder, and return its summary.md.
 
     Each figure comes as PNG, SVG and PDF, each table as CSV. What a run does not allow is said in the summary; that
-    nothing at all can be made is an error. Images are validation images of each run, never learnt from.
+    nothing at all can be analysed is an error. Images are validation images of each run, never learnt from.
 
     Args:
         runs: at least one; they may differ in everything.
@@ -38,6 +38,7 @@ def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: in
     """
     if images < 1:
         raise UserError(f"images={images} must be at least 1")
+    require("vl_convert", purpose="pdeplus analyse", extra="plots")  # before any network is run
     question = Question(runs=label_runs(runs), images=images, seed=seed)
     folder, gaps, sections = Path(out), dict[str, list[str]](), dict[str, Section]()
     for title, find in SECTIONS.items():
@@ -73,14 +74,17 @@ def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, list[str]]) -> str:
-    """What was found, what it shows and what could not be made, in Markdown."""
+    """What was found, what it shows and what is missing, in Markdown."""
     about = (
         f"Images: at most {question.images} of each run's own validation images, drawn with seed {question.seed}; none "
         "of them was learnt from, none is a test image. The test images are in the section on severity alone."
     )
     parts = ["# Analysis", _runs_table(question).to_markdown(), about, *(_chapter(*one) for one in sections.items())]
-    reasons = [(title, _without_paths(reason, question)) for title, found in gaps.items() for reason in found]
-    missing = [f"- {title}: {escape_markdown(reason)}" for title, reason in reasons]
+    missing = list[str]()
+    for title, reason in ((title, reason) for title, found in gaps.items() for reason in found):
+        for run in sorted(question.runs.values(), key=lambda run: -len(str(run.path))):
+            reason = reason.replace(str(run.path), run.path.name)  # the summary may go where the folders do not
+        missing.append(f"- {title}: {escape_markdown(reason)}")
     if missing:
         parts.append("\n".join(["## What could not be made", "", *missing]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -94,13 +98,6 @@ def _chapter(title: str, section: Section) -> str:
     return "\n\n".join([f"## {title}", picture, section.words, f"Figure: {formats}. Numbers: {tables}."])
 
 
-def _without_paths(reason: str, question: Question) -> str:
-    """Runs by the names of their folders: the summary may go where these do not."""
-    for run in sorted(question.runs.values(), key=lambda run: -len(str(run.path))):
-        reason = reason.replace(str(run.path), run.path.name)
-    return reason
-
-
 def _runs_table(question: Question) -> Table:
     columns = ("run", "folder", "data", "epochs", "validation accuracy, %", "kept epochs")
     rows = list[tuple[str, ...]]()
@@ -110,3 +107,150 @@ def _runs_table(question: Question) -> Table:
         accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else MISSING
         rows.append((label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))))
     return Table("Runs", columns, tuple(rows))
+
+
+CURVES = {
+    f"{LOSS}coverage": ("coverage loss", 1.0),
+    f"{LOSS}task": ("task loss (cross-entropy)", 1.0),
+    "accuracy": ("training accuracy, %", 100.0),
+    ACCURACY: ("validation accuracy, %", 100.0),
+}
+"""What the metrics call them, what the figure does, and in which units, in the paper's order of columns."""
+
+
+def curve_rows(runs: Mapping[str, Run]) -> list[Row]:
+    """Run (its label), epoch, metric and value, accuracies in per cent; a run has what its method logs of the four.
+
+    The losses and the training accuracy are means over an epoch while the network learns, with noise and on augmented
+    images where the method has them; the validation accuracy is that of the network as it predicts, after the epoch.
+    """
+    rows = [
+        {"run": label, "epoch": record["epoch"], "metric": shown, "value": unit * record[name]}
+        for name, (shown, unit) in CURVES.items()
+        for label, run in runs.items()
+        for record in run.metrics
+        if name in record
+    ]
+    if not rows:
+        raise UserError(f"no epoch is done in {', '.join(runs) or 'no run'}; train one first")
+    return rows
+
+
+def curves_figure(rows: Sequence[Row], title: str) -> Figure:
+    """A column for each quantity with its own axis, a line for each run."""
+    drawn = [{"series": row["run"], "x": row["epoch"], "y": row["value"], "metric": row["metric"]} for row in rows]
+    figure = over_epochs("curves", title, drawn, "")
+    return faceted(figure, column="metric", own_axis=True)
+
+
+def curves_section(question: Question, gaps: list[str]) -> Section:
+    """Losses and accuracies over training."""
+    rows = curve_rows(question.runs)
+    words = (
+        "Losses and training accuracy are means over each epoch while the network learns, with noise and on augmented "
+        "images where the method has them; validation accuracy is that of the network as it predicts, after the epoch. "
+        "The coverage loss is −log p of the augmented features under the diffused sample, without constants; only "
+        "methods that learn σ have it."
+    )
+    figure = curves_figure(rows, "Losses and accuracies during training")
+    return Section(words=words, figure=figure, tables={"curves": rows})
+
+
+def scale_rows(runs: Mapping[str, Run]) -> list[Row]:
+    """Run (its label), epoch, block and sigma: the mean over the epoch's training images and all elements.
+
+    A run without ADD blocks gives no row; where none gives any, that is refused.
+    """
+    rows = [
+        {"run": label, "epoch": record["epoch"], "block": name.removeprefix(SIGMA), "sigma": float(value)}
+        for label, run in runs.items()
+        for record in run.metrics
+        for name, value in record.items()
+        if name.startswith(SIGMA)
+    ]
+    if not rows:
+        raise UserError(f"no σ in the metrics of {', '.join(runs) or 'no run'}; train one with method.name=pde_plus")
+    return rows
+
+
+def scale_figure(rows: Sequence[Row], title: str) -> Figure:
+    """A panel for each run, a line for each block."""
+    drawn = [{"series": row["block"], "x": row["epoch"], "y": row["sigma"], "run": row["run"]} for row in rows]
+    return faceted(over_epochs("scale", title, drawn, "mean σ"), column="run")
+
+
+def scale_section(question: Question, gaps: list[str]) -> Section:
+    """The mean σ of every block over training."""
+    rows = scale_rows(question.runs)
+    shown = {row["run"] for row in rows}
+    gaps += [f"{label}: its method learns no σ" for label in question.runs if label not in shown]
+    words = (
+        "σ is the scale of the noise that each ADD block learns, a mean over the epoch's training images and all "
+        "elements of the block's features. Follow it within a block; features of different blocks differ in size."
+    )
+    figure = scale_figure(rows, "Mean diffusion scale σ of each ADD block during training")
+    return Section(words=words, figure=figure, tables={"scale": rows})
+
+
+def severity_rows(records: Iterable[Record]) -> list[Row]:
+    """Data, series, severity (0 is clean), accuracy in per cent, and the ends of its 95 % interval over seeds.
+
+    Accuracy is the mean over the fifteen corruptions; a severity at which one of them is missing has no row. Images
+    of different origin are different data.
+    """
+    groups = [group for group in groups_of(records, "ERM") if group.suite == "corruptions"]  # no score has a baseline
+    named = Counter(group.data for group in groups)
+    rows = [
+        {"data": group.data if named[group.data] == 1 else group.title, "series": row["series"]}
+        | {"severity": 0 if row["x"] == CLEAN else row["x"]}
+        | {"accuracy": row["y"], "low": row["low"], "high": row["high"]}
+        for group in groups
+        for row in severity_lines(group).rows
+    ]
+    if not rows:
+        raise UserError("no record covers the fifteen corruptions at any severity: pdeplus evaluate RUN makes them")
+    return rows
+
+
+def severity_figure(rows: Sequence[Row], title: str) -> Figure:
+    """A panel for each data set, a line for each series, bands for the intervals."""
+    drawn = [
+        {"series": row["series"], "x": row["severity"] or CLEAN, "y": row["accuracy"]}
+        | {key: row[key] for key in ("low", "high", "data")}
+        for row in rows
+    ]
+    x: Spec = {"field": "x", "type": "ordinal", "sort": [CLEAN, *SEVERITIES], "title": "severity"}
+    figure = lines_figure("severity", title, drawn, x | {"axis": {"labelAngle": 0}}, "accuracy, %", band=True)
+    return faceted(figure, column="data")
+
+
+def severity_section(question: Question, gaps: list[str]) -> Section:
+    """Accuracy against severity."""
+    records, lacking = list[Record](), list[str]()
+    for label, run in question.runs.items():
+        if (run.path / RECORDS).is_file():
+            records += read_records(run.path / RECORDS)
+        else:
+            lacking.append(f"{label}: it was not evaluated yet: pdeplus evaluate {run.path}")
+    if not records:
+        raise UserError("; ".join(lacking))
+    rows = severity_rows(records)
+    gaps += lacking
+    selections = ", ".join(sorted({record.selection for record in records}))
+    words = (
+        f"Accuracy on the test images, clean and at each severity, a mean over the fifteen corruptions; bands are 95 % "
+        f"intervals over seeds, where there are several. Weights selected by: {selections}."
+    )
+    figure = severity_figure(rows, "Accuracy against the severity of corruption")
+    return Section(words=words, figure=figure, tables={"severity": rows})
+
+
+SECTIONS: dict[str, Callable[[Question, list[str]], Section]] = {
+    "Training curves": curves_section,
+    "Diffusion scale": scale_section,
+    "Diffusion coverage": coverage_section,
+    "Severity": severity_section,
+    "Smoothness": smoothness_section,
+    "σ and the decision boundary": boundary_section,
+}
+"""What an analysis consists of, in this order."""

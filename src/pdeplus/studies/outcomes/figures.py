@@ -11,7 +11,7 @@ from ...reports.figures import Figure, Row
 from ...reports.tables import MISSING, Table, percent
 from ..analysis.coverage import coverage_figure, coverage_over_training
 from ..analysis.figures import RED, in_words
-from ..analysis.trends import curve_rows, curves_figure, scale_figure, scale_rows, severity_figure, severity_rows
+from ..analysis.summary import curve_rows, curves_figure, scale_figure, scale_rows, severity_figure, severity_rows
 from ..study import Outcome, Study, paper_rows, series_by_label
 
 GREY = "#9AA5B1"
