@@ -47,11 +47,7 @@ def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> 
     """Hours and disk of each cell that is not done; seeds of one configuration are timed once.
 
     Hours are for this machine, from a training step and a prediction of up to 32 images; what overlaps is not known.
-
-    Args:
-        cells: all of them.
-        runs: folder of the runs.
-        known: indices of cells that were done elsewhere.
+    `known` are indices of cells that were done elsewhere.
     """
     timed, found, folders = dict[str, CellCost](), list[CellCost](), set[str]()
     for index, cell in enumerate(cells):

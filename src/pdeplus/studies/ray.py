@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +30,8 @@ GRACE_SECONDS = 30.0
 def run_on_ray(cells: Sequence[Cell], runs: Path, cpus: int, gpus: int | None) -> Results:
     """As many cells at once as the cluster has room for; ends what it began, however it is left.
 
-    Where it is left early, cells that have not begun are cancelled, and running ones save and stop.
-
-    Args:
-        cells: in the order in which they are sent.
-        runs: folder of the runs, which all workers see.
-        cpus: CPUs of a cell, and its threads.
-        gpus: GPUs of a cell; None for one where the cluster has any.
+    Where it is left early, cells that have not begun are cancelled, and running ones save and stop. All workers see the
+    folder `runs`; a cell has as many threads as CPUs, and with `gpus` None one GPU where the cluster has any.
     """
     if not cells:
         return
@@ -109,7 +104,10 @@ def _follow(ray: Any, cells: Sequence[Cell], runs: Path, needs: Mapping[str, Any
                 yield index, results[index]
         board.update(results)
     finally:
-        _stop(ray, pending)
+        for task in pending:
+            ray.cancel(task)  # one that runs is interrupted as by Ctrl-C, and has time to save
+        if pending:
+            ray.wait(list(pending), num_returns=len(pending), timeout=GRACE_SECONDS)
         for sign in signs:
             sign.unlink(missing_ok=True)
 
@@ -120,15 +118,6 @@ def _result(ray: Any, task: Any, cell: Cell) -> Result:
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines()
         return Failure(cell=cell, reason=f"Ray gave it up ({type(error).__name__}): {lines[-1] if lines else ''}")
-
-
-def _stop(ray: Any, tasks: Iterable[Any]) -> None:
-    """Cancel tasks; those that run are interrupted as by Ctrl-C, and have time to save."""
-    left = list(tasks)
-    for task in left:
-        ray.cancel(task)
-    if left:
-        ray.wait(left, num_returns=len(left), timeout=GRACE_SECONDS)
 
 
 Word = Literal["waiting", "running", "done", "failed"]
@@ -175,13 +164,6 @@ def where_is(sign: Path) -> str:
     return ""
 
 
-def epochs_done(folder: Path) -> int:
-    """As a run's metrics have it."""
-    with suppress(OSError):
-        return (folder / "metrics.jsonl").read_bytes().count(b"\n")
-    return 0
-
-
 @final
 class Board:
     """Shows the cells' states, and how they change."""
@@ -190,7 +172,7 @@ class Board:
         self.cells, self.runs, self.out = cells, runs, out
         self._begun = dict[int, float]()
         self._ended = dict[int, State]()
-        self._shown = dict[int, State]()
+        self._shown = dict[int, tuple[str, str]]()
         self._lines = 0
 
     def update(self, results: Mapping[int, Result]) -> None:
@@ -199,20 +181,23 @@ class Board:
         self._ended |= {index: now[index] for index in results}
         if self.out.isatty():
             size = shutil.get_terminal_size()
-            self._draw(table_of(list(now.values()), size.columns - 1, size.lines - 1))
+            lines = table_of(list(now.values()), size.columns - 1, size.lines - 1)
+            back = f"\x1b[{self._lines}F\x1b[J" if self._lines else ""  # over the lines of the last time
+            self.out.write(back + "".join(f"{line}\n" for line in lines))
+            self.out.flush()
+            self._lines = len(lines)
         else:
             for index, state in now.items():
-                before = self._shown.get(index)
-                if state.word != "waiting" and (
-                    before is None or (before.word, before.about) != (state.word, state.about)
-                ):
+                looks = (state.word, state.about)
+                if state.word != "waiting" and self._shown.get(index) != looks:
                     print(f"pdeplus: {state.summary}", file=self.out, flush=True)
-        self._shown = now
+                self._shown[index] = looks
 
     def _state(self, index: int, result: Result | None) -> State:
         if index in self._ended:
             return self._ended[index]
         cell = self.cells[index]
+        metrics = self.runs / cell.folder / "metrics.jsonl"
         about = where_is(sign_of(cell, self.runs, index))
         if about or result is not None:
             self._begun.setdefault(index, time.monotonic())
@@ -224,17 +209,10 @@ class Board:
             title=f"{index + 1}/{len(self.cells)} {cell.name} seed {cell.config.seed}",
             word=word,
             about=about,
-            epochs=epochs_done(self.runs / cell.folder),
+            epochs=metrics.read_bytes().count(b"\n") if metrics.is_file() else 0,
             of=cell.config.train.epochs,
             minutes=0.0 if begun is None else (time.monotonic() - begun) / 60,
         )
-
-    def _draw(self, lines: Sequence[str]) -> None:
-        """Over the lines of the last time."""
-        back = f"\x1b[{self._lines}F\x1b[J" if self._lines else ""
-        self.out.write(back + "".join(f"{line}\n" for line in lines))
-        self.out.flush()
-        self._lines = len(lines)
 
 
 def table_of(states: Sequence[State], width: int, height: int) -> list[str]:

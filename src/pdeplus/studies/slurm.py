@@ -83,15 +83,8 @@ def script_of(
 ) -> str:
     """The script: `bash` submits it, and within a job of the array it runs that job's cell.
 
-    Args:
-        command: what runs all cells in order; "--cell N" makes it one.
-        name: of the jobs.
-        cells: how many.
-        limit: the line about the time limit.
-        cpus: of a cell, and its threads.
-        gpus: of a cell.
-        start: folder to run in.
-        logs: folder of the jobs' output.
+    `command` runs all cells in order, and with "--cell N" one; `limit` is the line about the time limit; jobs run in
+    the folder `start` and write their output into the folder `logs`.
     """
     shared = [f"--job-name={name}", f"--cpus-per-task={cpus}", f"--chdir={start}", "--open-mode=append"]
     array = [f"--array=1-{cells}", *([f"--gres=gpu:{gpus}"] if gpus else []), "--requeue"]

@@ -77,13 +77,12 @@ class Study:
     ) -> Table:
         """A table about one place, or about all; its first notes are the rows of which nothing is done there."""
         title = ": ".join(filter(None, [self.title, describe_place(place or {})]))
-        lacking = [note for one in (self.places if place is None else [place]) for note in self._lacking(one)]
+        lacking = list[str]()
+        for here in self.places if place is None else [place]:
+            done = {one.cell.label for one in self.at(here)}
+            labels = dict.fromkeys(c.label for c in self.cells if c.place == here and c.label not in done)
+            lacking += [f"not done: {', '.join(filter(None, [label, describe_place(here)]))}" for label in labels]
         return Table(title, tuple(columns), tuple(map(tuple, rows)), (*lacking, *notes))
-
-    def _lacking(self, place: Mapping[str, str]) -> list[str]:
-        done = {one.cell.label for one in self.at(place)}
-        labels = dict.fromkeys(c.label for c in self.cells if c.place == place and c.label not in done)
-        return [f"not done: {', '.join(filter(None, [label, describe_place(place)]))}" for label in labels]
 
     @property
     def first_runs(self) -> dict[str, Run]:
@@ -112,12 +111,10 @@ def lines_of(done: Sequence[Done]) -> list[Line]:
     found = series_by_label(done)
     every = [series for group in found.values() for series in group]
     lines = list[Line]()
-    for label, group in found.items():
-        for series in group:
-            name = f"{label}, E={series.samples}" if len(group) > 1 else label
-            base = find_baseline(series, every, "ERM")
-            line = Line(name=name, cell=cells[label], series=series, baseline=base, scores=scores(series, base))
-            lines.append(line)
+    for label, series in ((label, series) for label, group in found.items() for series in group):
+        name = f"{label}, E={series.samples}" if len(found[label]) > 1 else label
+        base = find_baseline(series, every, "ERM")
+        lines.append(Line(name=name, cell=cells[label], series=series, baseline=base, scores=scores(series, base)))
     return lines
 
 

@@ -40,11 +40,7 @@ def over_epochs(name: str, caption: str, rows: Sequence[Row], y: str) -> Figure:
 def faceted(figure: Figure, *, column: str, row: str = "", own_axis: bool = False) -> Figure:
     """The figure in panels: a column for each value of one field, a row for each of another, in the rows' order.
 
-    Args:
-        figure: of one panel.
-        column: the field.
-        row: the other field; "" for one row of panels.
-        own_axis: every panel has its own y axis, for quantities of different units.
+    With `own_axis` every panel has its own y axis, for quantities of different units.
     """
     width, height = SIZES.get(len(values(figure.rows, column)), SMALL)
     facet = {"column": _header(figure.rows, column, width)}
@@ -67,12 +63,7 @@ def line_at(value: float, text: str) -> Spec:
 def dots_figure(name: str, caption: str, rows: Sequence[Row], title: str, *, zero: bool = False) -> Figure:
     """A dot and a bar for each row, which has row, series, x, low and high; lines stand in the order of the rows.
 
-    Args:
-        name: what its files are called.
-        caption: the title and lines below it.
-        rows: the dots.
-        title: what the axis shows.
-        zero: draw a red line at 0, for differences.
+    `title` says what the axis shows; `zero` draws a red line at 0, for differences.
     """
     lines = values(rows, "row")
     axis = {"labelLimit": 260, "grid": True}

@@ -1,7 +1,7 @@
 """Outcomes whose main thing is a figure: Figures 1 and 2 and the unnumbered ones, each with a table of its numbers."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..._lib.registry import build
 from ...corruptions.suite import CORRUPTIONS
@@ -103,22 +103,18 @@ def _mark_best(rows: Sequence[Row], field: str) -> None:
 def severity(study: Study) -> Outcome:
     """Accuracy against severity, where 0 is clean: the curves, and tables with the authors' own values below ours."""
     rows = severity_rows([record for one in study.done for record in one.records])
-    tables = [_severity_table(study, place) for place in study.places]
-    return Outcome(tables=tables, figures=[severity_figure(rows, study.caption())], rows={"severity": rows})
-
-
-def _severity_table(study: Study, place: Mapping[str, str]) -> Table:
-    severities, done = range(6), study.at(place)
-    paper = paper_rows("paper_severity", done)
-    rows = list[tuple[str, ...]]()
-    for label, group in series_by_label(done).items():
-        found = severity_accuracies(group[0])
-        rows.append((label, *(percent(found.get(severity), 1) for severity in severities)))
-        if label in paper:
-            theirs = (paper[label][str(severity)] for severity in severities)
-            rows.append((f"{label}, authors at full scale", *theirs))
     note = "accuracy in per cent, mean over the fifteen corruptions; 0 is clean"
-    return study.table(("method", *(f"severity {s}" for s in severities)), rows, note, place=place)
+    severities, tables = range(6), list[Table]()
+    for place in study.places:
+        done, cells = study.at(place), list[tuple[str, ...]]()
+        paper = paper_rows("paper_severity", done)
+        for label, group in series_by_label(done).items():
+            found = severity_accuracies(group[0])
+            cells.append((label, *(percent(found.get(s), 1) for s in severities)))
+            if label in paper:
+                cells.append((f"{label}, authors at full scale", *(paper[label][str(s)] for s in severities)))
+        tables.append(study.table(("method", *(f"severity {s}" for s in severities)), cells, note, place=place))
+    return Outcome(tables=tables, figures=[severity_figure(rows, study.caption())], rows={"severity": rows})
 
 
 def coverage(study: Study) -> Outcome:

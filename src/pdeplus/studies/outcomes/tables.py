@@ -55,9 +55,13 @@ def scores_table(study: Study) -> Outcome:
             gains = [_gain(line.series, reference) for line in lines]
             more = [[*_points(gain), line.cell.about] for line, gain in zip(lines, gains, strict=True)]
             titles = ["difference", "95 % interval", "what differs"]
-            rows = _effects(lines, gains)
-            if rows:
-                effects["-".join(["effects", *place.values()])] = rows
+            known = [(line.name, gain) for line, gain in zip(lines, gains, strict=True) if gain is not None]
+            if known:
+                effects["-".join(["effects", *place.values()])] = [
+                    {"row": name, "series": "corrupted"}
+                    | {"x": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high}
+                    for name, gain in sorted(known, key=lambda pair: -pair[1].mean)
+                ]
         ours = [[line.name, *(percent(line.scores.get(score)) for score in SCORES)] for line in lines]
         cells = [[*left, *right] for left, right in zip(ours, more, strict=True)]
         columns = ("method", *SCORES.values(), *titles)
@@ -66,14 +70,6 @@ def scores_table(study: Study) -> Outcome:
     caption = study.caption("bars: 95 % interval over test images")
     figures = [dots_figure(name, caption, rows, axis, zero=True) for name, rows in effects.items()]
     return Outcome(tables=tables, figures=figures, rows=effects)
-
-
-def _effects(lines: Sequence[Line], gains: Sequence[Difference | None]) -> list[Row]:
-    found = [(line.name, gain) for line, gain in zip(lines, gains, strict=True) if gain is not None]
-    return [
-        {"row": name, "series": "corrupted", "x": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high}
-        for name, gain in sorted(found, key=lambda pair: -pair[1].mean)
-    ]
 
 
 COLUMNS = {
@@ -110,7 +106,12 @@ def comparison(study: Study) -> Outcome:
         lines = lines_of(done)
         tables.append(_comparison_table(study, place, done, lines))
         name = "-".join(["methods", *place.values()])
-        rows[name] = _comparison_dots(lines)
+        scored = [line for line in lines if "corrupted" in line.scores]
+        rows[name] = [  # the best under corruptions first; behind each name its cost
+            _dot(f"{line.name} ({_cost(line)} ×)", title, line.scores[score])
+            for line in sorted(scored, key=lambda line: -line.scores["corrupted"].mean)
+            for score, title in SHOWN.items()
+        ]
         marks = "dots: means, bars: lowest to highest seed; × operations of training against ERM"
         caption = study.caption("; ".join(filter(None, [describe_place(place), marks])))
         figures.append(dots_figure(name, caption, rows[name], "accuracy, %"))
@@ -135,16 +136,6 @@ def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Don
     beside = (*(f"against {other.label}" for other in against), *PAPER.values())
     columns = ("method", "seeds", *COLUMNS.values(), "cost", *beside)
     return study.table(columns, rows, *COMPARISON_NOTES, place=place)
-
-
-def _comparison_dots(lines: Sequence[Line]) -> list[Row]:
-    """The best under corruptions first; behind each name its cost."""
-    scored = sorted((line for line in lines if "corrupted" in line.scores), key=lambda s: -s.scores["corrupted"].mean)
-    return [
-        _dot(f"{line.name} ({_cost(line)} ×)", title, line.scores[score])
-        for line in scored
-        for score, title in SHOWN.items()
-    ]
 
 
 DOMAINS_NOTES = (
@@ -190,23 +181,21 @@ TOTALS = {"corrupted": ("mean", "acc"), "mce": ("mCE", "mce"), "rmce": ("rmCE", 
 
 def per_corruption(study: Study) -> Outcome:
     """Table 3: accuracy under each corruption over all severities, mCE and rmCE; the paper's row is below ours."""
-    return Outcome(tables=[_corruptions_table(study, place) for place in study.places])
-
-
-def _corruptions_table(study: Study, place: Mapping[str, str]) -> Table:
-    done = study.at(place)
-    paper = paper_rows("paper_corruptions", done)
-    rows = list[list[str]]()
-    for line in lines_of(done):
-        each, label = corruption_accuracies(line.series), line.cell.label
-        ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in TOTALS)]
-        rows.append([line.name, *(percent(value, 1) for value in ours)])
-        if label in paper:
-            names = (*CORRUPTIONS, *(column for _, column in TOTALS.values()))
-            rows.append([f"{label}, paper at full scale", *(paper[label][name] or MISSING for name in names)])
     columns = ("method", *map(in_words, CORRUPTIONS), *(title for title, _ in TOTALS.values()))
+    names = (*CORRUPTIONS, *(column for _, column in TOTALS.values()))
     note = "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"
-    return study.table(columns, rows, note, place=place)
+    tables = list[Table]()
+    for place in study.places:
+        done, rows = study.at(place), list[list[str]]()
+        paper = paper_rows("paper_corruptions", done)
+        for line in lines_of(done):
+            each, label = corruption_accuracies(line.series), line.cell.label
+            ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in TOTALS)]
+            rows.append([line.name, *(percent(value, 1) for value in ours)])
+            if label in paper:
+                rows.append([f"{label}, paper at full scale", *(paper[label][name] or MISSING for name in names)])
+        tables.append(study.table(columns, rows, note, place=place))
+    return Outcome(tables=tables)
 
 
 def parts(study: Study) -> Outcome:

@@ -5,8 +5,8 @@ import sys
 import pytest
 from support.hand_records import one_seed
 
+from pdeplus.cli import demo
 from pdeplus.errors import UserError
-from pdeplus.studies import demo
 
 TINY = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
 
