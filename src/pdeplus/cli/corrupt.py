@@ -52,7 +52,13 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--sheet shows all corruptions: --corruption, --severity and --layout do not go with it")
     warnings.filterwarnings("ignore", "synthetic frost stands in", UserWarning)  # the last line of the output says it
     found = _find(options.source, options.overrides)
-    first = _first_picture(found)
+    if isinstance(found, Path):
+        files = picture_files(found)
+        if not files:
+            raise UserError(f"{found} holds no pictures")
+        first = read_picture(files[0])
+    else:
+        first = pixels(found.images, [0])[0]
     constants = options.constants or fitting_constants(*first.shape[:2])
     if options.sheet is not None:
         draw_sheet(first, options.sheet, constants, options.seed)
@@ -94,15 +100,6 @@ def _find(source: str, settings: Sequence[str]) -> _TestSet | Path:
     if pixels(images, [0]).shape[-1] != 3:
         raise UserError("corruptions need images of three channels; add channels=3")
     return _TestSet(images, data.class_folders)
-
-
-def _first_picture(found: _TestSet | Path) -> Picture:
-    if isinstance(found, _TestSet):
-        return pixels(found.images, [0])[0]
-    files = picture_files(found)
-    if not files:
-        raise UserError(f"{found} holds no pictures")
-    return read_picture(files[0])
 
 
 def _write(found: _TestSet | Path, out: Path, plan: CorruptionPlan, layout: Layout | None) -> int:

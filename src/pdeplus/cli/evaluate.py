@@ -9,7 +9,6 @@ pdeplus evaluate model.onnx --data cifar10 --name mine --out mine
 
 import argparse
 import warnings
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ..attacks.steps import Norm
 from ..core.prediction import Average
 from ..errors import UserError
 from ..evaluation.loop import evaluate
-from ..evaluation.records import Record, Selection
+from ..evaluation.records import Selection
 from ..evaluation.summary import Series, accuracies_by_test, scores, series_of
 from ..evaluation.test_sets import Wanted
 from .base import add_choice, build_data, pick
@@ -83,7 +82,13 @@ def run(options: argparse.Namespace) -> None:
             lines += [describe(series) for series in series_of(records)]
             if model.endswith(".onnx") and not options.out:
                 lines.append("  these records are not kept; --out DIR keeps them for pdeplus report")
-            lines += _sanity(records, Path(options.out or model))
+            r = records[0]
+            if r.suite == "adversarial":
+                from ..evaluation.adversarial import sanity_lines
+
+                folder = Path(options.out or model) / ("oracle" if r.selection == "oracle" else "")
+                found = sanity_lines(folder, r.model, r.origin, r.weights, r.samples)
+                lines += [f"  sanity: {line}" for line in found]
     print("\n".join(lines))
 
 
@@ -115,13 +120,3 @@ def describe(series: Series) -> str:
 
 
 _SHOWN = {"clean": "clean", "corrupted": "corrupted", "severe": "severity 5", "domains": "other domains", "ece": "ECE"}
-
-
-def _sanity(records: Sequence[Record], folder: Path) -> list[str]:
-    r = records[0]
-    if r.suite != "adversarial":
-        return []
-    from ..evaluation.adversarial import sanity_lines
-
-    place = folder / "oracle" if r.selection == "oracle" else folder
-    return [f"  sanity: {line}" for line in sanity_lines(place, r.model, r.origin, r.weights, r.samples)]

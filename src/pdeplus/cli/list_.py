@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print a family."""
-    print(LISTS[options.family]() if options.family in LISTS else describe_family(options.family))
+    print(LISTS.get(options.family, describe_family)(options.family))
 
 
 def describe_family(family: str) -> str:
@@ -27,22 +27,17 @@ def describe_family(family: str) -> str:
         options = registry.resolved(family, name, {})
         shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
         blocks.append("\n".join([f"{name}: {about}", *shown]))
-    return "\n".join(blocks + _variants() if family == "methods" else blocks)
+    if family == "methods":
+        from ..studies.experiment import VARIANTS, settings
+
+        blocks += ["", "with other options they are rows of their own:"]
+        for name, (method, given) in VARIANTS.items():
+            label = registry.build("methods", method, given).label
+            blocks.append(f"    {label:<24} {' '.join(settings(name))}")
+    return "\n".join(blocks)
 
 
-def _variants() -> list[str]:
-    """Methods whose options earn them a row of their own, as settings."""
-    from ..studies.experiment import VARIANTS, named_methods, settings
-
-    lines = ["", "with other options they are rows of their own:"]
-    for name in VARIANTS:
-        part = named_methods()[name]
-        label = registry.build("methods", part.name, part.options).label
-        lines.append(f"    {label:<24} {' '.join(settings(name))}")
-    return lines
-
-
-def describe_corruptions() -> str:
+def describe_corruptions(family: str) -> str:
     """Name, family and purpose of every corruption, and which pictures of ice there are."""
     from ..corruptions.suite import SUITE
     from ..corruptions.weather import describe_frost
@@ -54,25 +49,17 @@ def describe_corruptions() -> str:
     return "\n".join([*lines, f"frost: {describe_frost()}"])
 
 
-def describe_experiments() -> str:
-    """Name and purpose of every experiment."""
+def describe_files(family: str) -> str:
+    """Name and purpose of every experiment or preset."""
     from ..studies.experiment import experiments
-
-    return (
-        f"{_table(experiments())}\nrun one: pdeplus reproduce EXPERIMENT; settings of single runs: pdeplus list presets"
-    )
-
-
-def describe_presets() -> str:
-    """Name and purpose of every preset."""
     from ..training.config import presets
 
-    return f"{_table(presets())}\ntrain one: pdeplus train PRESET"
-
-
-def _table(purposes: dict[str, str]) -> str:
+    purposes, more = presets(), "train one: pdeplus train PRESET"
+    if family == "experiments":
+        purposes = experiments()
+        more = "run one: pdeplus reproduce EXPERIMENT; settings of single runs: pdeplus list presets"
     width = max(map(len, purposes))
-    return "\n".join(f"{name:<{width}}  {purpose}" for name, purpose in purposes.items())
+    return "\n".join([*(f"{name:<{width}}  {purpose}" for name, purpose in purposes.items()), more])
 
 
 def _as_toml(value: object) -> str:
@@ -81,5 +68,5 @@ def _as_toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-LISTS = {"corruptions": describe_corruptions, "experiments": describe_experiments, "presets": describe_presets}
+LISTS = {"corruptions": describe_corruptions, "experiments": describe_files, "presets": describe_files}
 """The families that are not the registry's."""
