@@ -30,10 +30,7 @@ NORMAL = 1.959964
 def boundary_distances(model: nn.Module, images: Tensor, rivals: int = RIVALS) -> Tensor:
     """How far each image is from where the network would decide otherwise, N; infinite where no slope leads there.
 
-    Args:
-        model: any network; its logits without noise count.
-        images: N×C×H×W in [0, 1].
-        rivals: so many other classes are looked at, the likeliest.
+    Images are N×C×H×W in [0, 1]; logits without noise count, of the class and the likeliest `rivals` of it.
     """
     if rivals < 1:
         raise UserError(f"rivals={rivals} must be at least 1")
@@ -43,13 +40,8 @@ def boundary_distances(model: nn.Module, images: Tensor, rivals: int = RIVALS) -
 def boundary_rows(model: nn.Module, images: Tensor, labels: Tensor) -> list[Row]:
     """Image, block, distance, sigma (its mean over the block's elements), correct: a row for each image and block.
 
-    σ is that of the features without noise, as in the coverage analysis. Images whose distance is infinite are left
-    out.
-
-    Args:
-        model: a network with ADD blocks.
-        images: N×C×H×W in [0, 1].
-        labels: N.
+    The model has ADD blocks; images are N×C×H×W in [0, 1], labels N. σ is that of the features without noise, as in
+    the coverage analysis. Images whose distance is infinite are left out.
     """
     distances = cast(list[float], boundary_distances(model, images).tolist())
     logits, sigmas, decisions = plain(model, "logits"), dict[str, list[float]](), list[Tensor]()
@@ -111,8 +103,7 @@ def boundary_section(question: Question, gaps: list[str]) -> Section:
         "score. " + counted({row["run"]: row["images"] for row in correlations})
     )
     figure = boundary_figure(rows, "Mean σ of an image against its distance to the decision boundary")
-    tables = {"boundary": rows, "boundary-correlations": correlations}
-    return Section(words=words, figure=figure, tables=tables)
+    return Section(words=words, figure=figure, tables={"boundary": rows, "boundary-correlations": correlations})
 
 
 def _spec() -> Spec:

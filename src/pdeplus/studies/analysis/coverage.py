@@ -53,8 +53,7 @@ def coverage_ratio(
         model: a network with ADD blocks; evaluated in eval mode and left in its own.
         images: N×C×H×W in [0, 1].
         views: the same images augmented, in the same order.
-        noisy: take μ and σ from a diffused pass of the images, as training does.
-        generator: of its noise.
+        noisy: take μ and σ from a diffused pass of the images, as training does, with the generator's noise.
     """
     add_blocks_of(model)
     if images.shape != views.shape or not len(images):
@@ -83,8 +82,7 @@ def coverage_over_training(
     Args:
         run: finished, with ADD blocks and kept weights.
         augmentors: by the name that the rows call them; the paper takes those the run did not train with.
-        images: at most so many.
-        seed: of the choice of images and of the views.
+        seed: of the choice of at most so many images, and of the views.
         watch: told of every augmentation at every epoch.
     """
     if not augmentors:

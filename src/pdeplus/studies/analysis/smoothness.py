@@ -71,14 +71,11 @@ def smoothness_rows(
     """Direction, n, mean, median, low and high (the 5 and 95 % quantiles over images) of the local slopes.
 
     Directions are "to NAME" for each of the views, "random, length N" for each norm, and "steepest". Images that a
-    view leaves as they are have no slope towards it and are not counted.
+    view leaves as they are have no slope towards it and are not counted. The network's outputs without noise count.
 
     Args:
-        model: any network; its outputs without noise count.
-        images: N×C×H×W in [0, 1].
-        views: by name, each N×C×H×W.
+        images: N×C×H×W in [0, 1], as is each of the views.
         norms: Euclidean lengths of the random changes.
-        of: whether the slope is that of the probabilities or the logits.
         seed: of the random directions.
         watch: told of every direction.
     """
@@ -103,10 +100,7 @@ def smoothness_rows(
 def smoothness_figure(rows: Sequence[Row], title: str, of: Outputs = "probabilities") -> Figure:
     """The median slope in each direction, a mark for each run, bars from the 5 to the 95 % quantile, logarithmic.
 
-    Args:
-        rows: of `smoothness_rows`, each with a key "run".
-        title: over the figure.
-        of: what the rows are slopes of.
+    Rows are those of `smoothness_rows`, each with a key "run"; `of` is what they are slopes of.
     """
     drawn = [
         {"series": row["run"], "x": row["direction"], "y": row["median"], "high": row["high"]}

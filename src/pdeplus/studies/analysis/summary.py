@@ -27,13 +27,12 @@ from .smoothness import smoothness_section
 def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: int = 0) -> Path:
     """Write every analysis that the runs allow into a folder, and return its summary.md.
 
-    Each figure comes as PNG, SVG and PDF, each table as CSV. What a run does not allow is said in the summary; that
-    nothing at all can be analysed is an error. Images are validation images of each run, never learnt from.
+    Each figure comes as PNG, SVG and PDF, each table as CSV; files of an earlier analysis are replaced. What a run does
+    not allow is said in the summary; that nothing at all can be analysed is an error.
 
     Args:
         runs: at least one; they may differ in everything.
-        out: the folder; files of an earlier analysis are replaced.
-        images: at most so many of each run's validation images.
+        images: at most so many of each run's validation images, which were never learnt from.
         seed: of the choice of images, of the views and of the random directions.
     """
     if images < 1:
@@ -75,11 +74,19 @@ def label_runs(runs: Sequence[Run]) -> dict[str, Run]:
 
 def _summary(question: Question, sections: Mapping[str, Section], gaps: Mapping[str, list[str]]) -> str:
     """What was found, what it shows and what is missing, in Markdown."""
+    columns = ("run", "folder", "data", "epochs", "validation accuracy, %", "kept epochs")
+    rows = list[tuple[str, ...]]()
+    for label, run in question.runs.items():
+        metrics, config = run.metrics, run.config
+        done = f"{len(metrics)} of {config.train.epochs}"
+        accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else MISSING
+        rows.append((label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))))
+    runs = Table("Runs", columns, tuple(rows))
     about = (
         f"Images: at most {question.images} of each run's own validation images, drawn with seed {question.seed}; none "
         "of them was learnt from, none is a test image. The test images are in the section on severity alone."
     )
-    parts = ["# Analysis", _runs_table(question).to_markdown(), about, *(_chapter(*one) for one in sections.items())]
+    parts = ["# Analysis", runs.to_markdown(), about, *(_chapter(*one) for one in sections.items())]
     missing = list[str]()
     for title, reason in ((title, reason) for title, found in gaps.items() for reason in found):
         for run in sorted(question.runs.values(), key=lambda run: -len(str(run.path))):
@@ -96,17 +103,6 @@ def _chapter(title: str, section: Section) -> str:
     tables = ", ".join(f"[{name}.csv]({name}.csv)" for name in section.tables)
     picture = f"![{figure.caption}]({figure.name}.png)"
     return "\n\n".join([f"## {title}", picture, section.words, f"Figure: {formats}. Numbers: {tables}."])
-
-
-def _runs_table(question: Question) -> Table:
-    columns = ("run", "folder", "data", "epochs", "validation accuracy, %", "kept epochs")
-    rows = list[tuple[str, ...]]()
-    for label, run in question.runs.items():
-        metrics, config = run.metrics, run.config
-        done = f"{len(metrics)} of {config.train.epochs}"
-        accuracy = f"{100 * metrics[-1]['validation/accuracy']:.2f}" if metrics else MISSING
-        rows.append((label, run.path.resolve().name, config.data.name, done, accuracy, str(len(run.kept))))
-    return Table("Runs", columns, tuple(rows))
 
 
 CURVES = {
@@ -139,8 +135,7 @@ def curve_rows(runs: Mapping[str, Run]) -> list[Row]:
 def curves_figure(rows: Sequence[Row], title: str) -> Figure:
     """A column for each quantity with its own axis, a line for each run."""
     drawn = [{"series": row["run"], "x": row["epoch"], "y": row["value"], "metric": row["metric"]} for row in rows]
-    figure = over_epochs("curves", title, drawn, "")
-    return faceted(figure, column="metric", own_axis=True)
+    return faceted(over_epochs("curves", title, drawn, ""), column="metric", own_axis=True)
 
 
 def curves_section(question: Question, gaps: list[str]) -> Section:

@@ -30,10 +30,6 @@ def distributions(study: Study) -> Outcome:
     _mark_best(bars, "test")
     note = "accuracy in per cent on test images under each augmentation; the paper gives its bars without numbers"
     table = study.table(("trained on", "clean", *map(in_words, names)), rows, note)
-    return Outcome(tables=[table], figures=[_bars_figure(study, bars)], rows={study.experiment.name: bars})
-
-
-def _bars_figure(study: Study, bars: list[Row]) -> Figure:
     order = list(dict.fromkeys(bar["trained"] for bar in bars))
     tests = list(dict.fromkeys(bar["test"] for bar in bars))
     x = {"field": "trained", "type": "nominal", "sort": order, "title": "trained with", "axis": {"labelAngle": -45}}
@@ -46,8 +42,9 @@ def _bars_figure(study: Study, bars: list[Row]) -> Figure:
     ]
     panel = {"width": 24 * len(order), "height": 170, "encoding": {"x": x, "y": y}, "layer": layer}
     facet = {"column": {"field": "test", "type": "nominal", "sort": tests, "title": "tested on"}}
-    caption = study.caption("red: the best of each")
-    return Figure(name=study.experiment.name, caption=caption, spec={"facet": facet, "spec": panel}, rows=bars)
+    name, caption = study.experiment.name, study.caption("red: the best of each")
+    figure = Figure(name=name, caption=caption, spec={"facet": facet, "spec": panel}, rows=bars)
+    return Outcome(tables=[table], figures=[figure], rows={name: bars})
 
 
 def heat(study: Study) -> Outcome:
@@ -63,14 +60,9 @@ def heat(study: Study) -> Outcome:
     _mark_best(squares, "corruption")
     note = "accuracy in per cent, mean over five severities; the paper gives this as a figure without numbers"
     table = study.table(("corruption", *found), rows, note)
-    figure = _heat_figure(study, squares, list(found))
-    return Outcome(tables=[table], figures=[figure], rows={study.experiment.name: squares})
-
-
-def _heat_figure(study: Study, squares: list[Row], networks: list[str]) -> Figure:
     names = [in_words(name) for name in CORRUPTIONS]
     axis = {"labelAngle": 0, "orient": "top", "labelLimit": 120}
-    x = {"field": "network", "type": "nominal", "sort": networks, "title": "scale of the diffusion", "axis": axis}
+    x = {"field": "network", "type": "nominal", "sort": list(found), "title": "scale of the diffusion", "axis": axis}
     y = {"field": "corruption", "type": "nominal", "sort": names, "title": None}
     looks = {"scale": {"scheme": "viridis"}, "legend": {"title": "accuracy, %"}}
     colour = {"field": "accuracy", "type": "quantitative", **looks}
@@ -84,9 +76,10 @@ def _heat_figure(study: Study, squares: list[Row], networks: list[str]) -> Figur
         {"mark": frame, "transform": [{"filter": "datum.best"}]},
         {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": text, "color": shade}},
     ]
-    spec = {"width": 62 * len(networks), "height": 22 * len(names), "encoding": {"x": x, "y": y}, "layer": layer}
+    spec = {"width": 62 * len(found), "height": 22 * len(names), "encoding": {"x": x, "y": y}, "layer": layer}
     caption = study.caption("framed: the best under each corruption")
-    return Figure(name=study.experiment.name, caption=caption, spec=spec, rows=squares)
+    figure = Figure(name=study.experiment.name, caption=caption, spec=spec, rows=squares)
+    return Outcome(tables=[table], figures=[figure], rows={study.experiment.name: squares})
 
 
 def _shown(value: Estimate, digits: int) -> Row:
