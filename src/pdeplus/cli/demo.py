@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
-from ..corruptions._frost import describe_frost
+from ..corruptions.weather import describe_frost
 from ..evaluation.loop import evaluate
 from ..evaluation.records import Record
 from ..evaluation.summary import compare, scores, series_of
