@@ -1,6 +1,7 @@
 """Imports run one way, the root stays empty, files stay small, public names are listed once and work."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -36,7 +37,7 @@ def room(name: str) -> str:
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """The modules of pdeplus that a file imports, at its top or within a function."""
+    """The modules of pdeplus that a file imports, at its top, within a function or by a name in a string."""
     package = ("pdeplus", *path.relative_to(SOURCE).parts[:-1])
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -46,6 +47,9 @@ def imports(path: Path) -> frozenset[str]:
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
             targets = [(*base, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"pdeplus(\.\w+)+", str(node.value)):
+            target = tuple(str(node.value).split("."))  # a package's data, or a module loaded by its name
+            targets = [target] if target[:2] != package[:2] else []
         else:
             continue
         found |= {_existing(".".join(target[1:])) for target in targets if target[0] == "pdeplus"}

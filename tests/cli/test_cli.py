@@ -227,3 +227,9 @@ def test_a_terminal_sees_progress(tmp_path):
     os.close(screen)
     for word in (b"training", b"loss", b"accuracy", b"images/s", b"epoch 1"):
         assert word in seen
+
+
+def test_an_experiment_is_not_taken_for_a_preset(capsys):
+    code, _, told = answer(capsys, "train", "table1_cifar10")
+    assert code == 2
+    assert told == "pdeplus: table1_cifar10 is an experiment, of several runs: pdeplus reproduce table1_cifar10\n"

@@ -114,8 +114,3 @@ def test_dotted_names_load_from_the_users_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = pp.load_config("demo", ["model.name=my_lab.tiny_net", "model.hidden=5"])
     assert config.model.options == {"hidden": 5}
-
-
-def test_an_experiment_is_not_taken_for_a_preset():
-    with pytest.raises(UserError, match="is an experiment, of several runs: pdeplus reproduce table1_cifar10"):
-        pp.load_config("table1_cifar10")

@@ -39,11 +39,16 @@ def run(options: argparse.Namespace) -> None:
 
 def _work(options: argparse.Namespace) -> Callable[..., Any]:
     """What gives the run: training anew, or going on."""
-    from ..training.config import load_config
+    from ..training.config import load_config, presets
     from ..training.run_folder import Run, resume, train
 
     if (options.preset is None) == (options.resume is None):
         raise UserError("train needs either a PRESET (see: pdeplus list presets) or --resume DIR")
+    if options.preset is not None and options.preset not in presets():
+        from ..studies.experiment import experiments
+
+        if options.preset in experiments():
+            raise UserError(f"{options.preset} is an experiment, of several runs: pdeplus reproduce {options.preset}")
     if options.resume is None:
         return partial(train, load_config(options.preset, options.overrides), options.out)
     if Run.load(options.resume).finished:

@@ -191,8 +191,6 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
         file = path
     elif str(preset) in presets():
         file = PRESETS / f"{preset}.toml"
-    elif (resources.files("pdeplus.studies") / "experiments" / f"{preset}.toml").is_file():
-        raise UserError(f"{preset} is an experiment, of several runs: pdeplus reproduce {preset}")
     else:
         raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
     try:
