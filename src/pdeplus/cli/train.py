@@ -44,7 +44,7 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
 
     if (options.preset is None) == (options.resume is None):
         raise UserError("train needs either a PRESET (see: pdeplus list presets) or --resume DIR")
-    if options.preset is not None and options.preset not in presets():
+    if options.resume is None and options.preset not in presets():
         from ..studies.experiment import experiments
 
         if options.preset in experiments():
