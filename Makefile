@@ -11,7 +11,7 @@ demo: $(READY)  ## the whole story in minutes
 	$(BIN)/pdeplus demo
 
 test: lint  ## style, types and tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 quick: $(READY)  ## the tests that most mistakes fail, in 90 seconds
 	$(BIN)/pytest -n 2 --dist loadfile $(addprefix tests/,$(QUICK))

@@ -14,7 +14,14 @@ from torch import nn
 from pdeplus.models.resnet18 import build
 from pdeplus.training.run_folder import Run
 
+LONG = ("studies", "training")
+"""Rooms whose files take minutes."""
 STAGES = ["layer1", "layer2", "layer3", "layer4"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that no worker is left alone with one at the end; their order plays no other part."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
 
 
 @pytest.fixture(autouse=True)
