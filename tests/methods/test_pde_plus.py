@@ -205,22 +205,24 @@ def test_views_and_mixture():
             return x + 1
 
     def passes(**options):
-        """What the network sees in the plain pass of the twins and in the task's."""
+        """What the network sees in the plain pass of the twins and in the task's, its last logits, the objective."""
         method, seen = PDEPlus(augmentor=Shifted(), **options), []
         net = make_network(method).train()
-        net.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-        objectives(method, net)
-        return seen
+        net.register_forward_hook(lambda module, args, output: seen.append((args[0], output)))
+        (goal,) = method.objectives(net, make_batch())
+        (twins, _), (task, logits) = seen
+        return twins, task, logits, goal
 
-    x = make_batch().images
+    x, labels = make_batch().images, make_batch().labels
     for options, inputs in (
         ({}, torch.cat([x, x + 1])),
         ({"views": "both augmented"}, torch.cat([x + 1, x + 1])),
         ({"mixture": False}, x),
     ):
-        twins, task = passes(**options)
+        twins, task, logits, goal = passes(**options)
         assert torch.equal(twins, x + 1)
         assert torch.equal(task, inputs)
+        assert torch.equal(goal.parts["task"], F.cross_entropy(logits, labels.repeat(len(inputs) // 8)))
 
 
 @pytest.mark.parametrize(

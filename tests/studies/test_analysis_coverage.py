@@ -69,7 +69,7 @@ def test_no_scope_at_all_has_no_ratio():
     assert row == {"block": "0", "ratio": None, "median": None, "within": 0.0, "zero": 1.0}
 
 
-def test_views_that_equal_theirprobes_are_covered_wholly():
+def test_views_that_equal_their_images_are_covered_wholly():
     (row,) = coverage_ratio(doubling(Constant(0.1)), one([0.1, 0.2]), one([0.1, 0.2]))
     assert (row["ratio"], row["median"], row["within"]) == (0.0, 0.0, 1.0)
 
@@ -105,7 +105,7 @@ def test_a_noisy_pass_moves_later_blocks_only_and_follows_its_generator():
     assert noisy[1]["ratio"] == pytest.approx(math.sqrt(2 / math.pi), rel=0.03)  # 2 · 0.3 z against 0.6
 
 
-def testprobes_and_views_must_pair_up():
+def test_images_and_views_must_pair_up():
     with pytest.raises(UserError, match="images and views are 1×1×1×2 and 1×1×1×3"):
         coverage_ratio(doubling(Constant(1.0)), one([0.1, 0.2]), one([0.1, 0.2, 0.3]))
 
@@ -117,7 +117,7 @@ def kept(tmp_path_factory) -> Run:
     return trained(folder, "train.limit=200", "train.epochs=3", "train.keep_every=2")
 
 
-def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_outprobes(kept):
+def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_out_images(kept):
     counts = []
     rows = coverage_over_training(
         kept,
@@ -140,7 +140,7 @@ def test_over_training_rows_are_the_kept_epochs_and_the_last_on_held_outprobes(k
     ]
 
 
-def testprobes_come_from_the_validation_split_alone(kept):
+def test_images_come_from_the_validation_split_alone(kept):
     config = kept.config
     parts = split(build_source(config), validation=0.1, limit=200, seed=config.seed)
     held = {bytes(image.numpy().tobytes()) for image in parts.validation.images}
