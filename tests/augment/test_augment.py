@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support.pictures import pictures
+from torch.nn import functional as F
 
 import pdeplus as pp
 from pdeplus._lib import registry
@@ -171,6 +172,23 @@ def test_crop_flip_is_a_shift_and_a_mirror(images):
         assert straight or mirrored
         flipped += bool(mirrored)
     assert 2 <= flipped <= len(images) - 2
+
+
+@pytest.mark.parametrize("padding", [2, 3])
+def test_reflected_borders_are_those_of_a_padded_image(images, padding):
+    out = CropFlip(padding=padding, flip=False, border="reflected")(images, seeded(3))
+    padded = F.pad(images, [padding] * 4, mode="reflect")
+    h, w = images.shape[-2:]
+    for one, wide in zip(out, padded, strict=True):
+        places = [(i, j) for i in range(2 * padding + 1) for j in range(2 * padding + 1)]
+        assert any(torch.equal(one, wide[:, i : i + h, j : j + w]) for i, j in places)
+
+
+def test_images_to_mirror_may_be_given(images):
+    mirrored = torch.arange(len(images)) % 2 == 0
+    out = CropFlip(padding=0)(images, seeded(), mirrored=mirrored)
+    assert torch.equal(out[0], images[0].flip(-1))
+    assert torch.equal(out[1], images[1])
 
 
 def test_crop_flip_reaches_every_shift_alike():

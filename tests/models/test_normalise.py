@@ -18,6 +18,7 @@ from pdeplus.models.base import build_model
 from pdeplus.models.normalise import normalise
 from pdeplus.training.config import config_hash, from_tables, to_tables
 from pdeplus.training.run_folder import Run
+from support.models import smallest
 
 MEAN, STD = (0.5, 0.25, 0.1), (0.25, 0.5, 2.0)
 OPTIONS = {"mean": list(MEAN), "std": list(STD)}
@@ -90,7 +91,7 @@ def test_compiled_folded_and_exported(net, normalised, x):
 
 @pytest.mark.parametrize("name", registry.names("models"))
 def test_every_model_has_the_option_and_is_as_before_without_it(name):
-    small = {"width": 2, "depth": 10, "widen": 1} if name == "wide_resnet" else {"width": 2}
+    small = smallest(name)
     built = dict[str, nn.Module]()
     for key, options in (("plain", small), ("normalised", small | OPTIONS)):
         torch.manual_seed(0)

@@ -10,11 +10,15 @@ import pytest
 import torch
 
 import pdeplus as pp
+from pdeplus.augment.crop_flip import CropFlip
+from pdeplus.augment.identity import Identity
 from pdeplus.core.network import step_by_indexing
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.training import run_folder as run_module
+from pdeplus.training.config import Train
 from pdeplus.training.loop import learning_rate_factor, set_learning_rates
 from pdeplus.training.run_folder import Run
+from pdeplus.training.session import light_transform
 
 QUICK = [
     "model.width=2", "model.name=plain_cnn", "data.size=8", "train.limit=120",
@@ -33,6 +37,42 @@ def test_learning_rate_rises_linearly_then_falls_as_a_cosine():
     assert rates[60] == pytest.approx(0.5)
     assert rates[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 0.99)))
     assert learning_rate_factor(0, 5, 0) == 1
+
+
+def test_the_linear_schedule_falls_in_equal_steps_to_zero():
+    rates = [learning_rate_factor(step, 14, 4, "linear") for step in range(15)]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, *[1 - i / 10 for i in range(11)]])
+
+
+def mirrored_images(session, epoch: int) -> torch.Tensor:
+    """Of 40 training images with a left and a right half, which are mirrored in an epoch."""
+    images = torch.zeros(40, 3, 8, 8)
+    images[..., :4] = 1
+    view = session.transform(epoch, torch.arange(40))(images, torch.Generator().manual_seed(epoch))
+    return view[:, 0, 4, 0] == 0
+
+
+def test_alternating_flips_mirror_every_image_in_every_second_epoch():
+    settings = ["data.name=synthetic", "train.shift=0", "train.flips=alternating"]
+    session, _ = run_module._prepare(quick(*settings))
+    first, second, third = (mirrored_images(session, epoch) for epoch in range(3))
+    assert torch.equal(second, ~first)
+    assert torch.equal(third, first)
+    assert 8 < int(first.sum()) < 32
+    other, _ = run_module._prepare(quick(*settings, "seed=1"))
+    assert not torch.equal(mirrored_images(other, 0), first)
+    random, _ = run_module._prepare(quick("data.name=synthetic", "train.shift=0"))
+    assert not torch.equal(mirrored_images(random, 1), ~mirrored_images(random, 0))
+
+
+def test_the_settings_shift_and_border_replace_the_data_sets_own():
+    session, _ = run_module._prepare(quick("train.shift=1", "train.border=reflected"))
+    assert session.split.transform == CropFlip(padding=1, flip=False, border="reflected")
+    assert light_transform(CropFlip(padding=4), Train()) == CropFlip(padding=4)
+    with pytest.raises(UserError, match="by Identity, which takes no train.shift, border or flips"):
+        light_transform(Identity(), Train(flips="alternating"))
+    with pytest.raises(UserError, match="train.shift=-2 must be at least -1"):
+        quick("train.shift=-2")
 
 
 def test_constant_groups_keep_their_rate():

@@ -1,6 +1,7 @@
 """Optimisers: one place makes them, their steps are the published ones, resume is exact."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus.errors import UserError
 from pdeplus.training.config import Train, config_hash
-from pdeplus.training.optimizers import Muon, build_optimizer, orthogonalised, parameter_groups
+from pdeplus.training.optimizers import Muon, build_optimizer, head_of, orthogonalised, parameter_groups
 
 HASHES = {
     "authors": "431f31684441", "demo": "f31438eb712f", "erm": "e7b9ae73ee85", "paper": "0f9a6e74cb48",
@@ -109,6 +110,51 @@ def test_what_may_not_decay_is_a_group_of_its_own():
     optimizer.step()
     for p, old in zip(net.parameters(), before, strict=True):
         assert torch.allclose(p, old * (0.95 if p.ndim > 1 else 1.0))
+
+
+def test_vectors_and_the_head_may_have_rates_of_their_own_and_all_shrink_alike():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 6), nn.Linear(6, 2))
+    assert head_of(net) is net[3].weight
+    settings = Train(lr=0.1, bias_lr=2.0, head_lr=0.5, weight_decay=0.3)
+    matrices, vectors, head = parameter_groups(net.parameters(), settings, head_of(net))
+    assert [tuple(p.shape) for p in matrices["params"]] == [(4, 3, 3, 3), (6, 4)]
+    assert [p.ndim for p in vectors["params"]] == [1, 1, 1]
+    assert head["params"] == [net[3].weight]
+    assert (vectors["lr"], head["lr"]) == (2.0, 0.5)
+    for name in ("sgd", "muon"):
+        before = [p.detach().clone() for p in net.parameters()]
+        optimizer = build_optimizer(net.parameters(), replace(settings, optimizer=name, momentum=0), head_of(net))
+        for p in net.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+        for p, old in zip(net.parameters(), before, strict=True):
+            assert torch.allclose(p, old * (1 - 0.1 * 0.3), atol=1e-7)
+
+
+def test_add_blocks_hold_no_head():
+    net = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    diffused = pp.add_diffusion(net, ["0"], torch.rand(2, 4))
+    assert head_of(diffused) is diffused[1].weight
+    assert head_of(nn.Conv2d(3, 2, 1)) is None
+
+
+def test_muon_steps_on_the_head_by_sgd():
+    net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Linear(6, 2, bias=False))
+    settings = Train(optimizer="muon", lr=0.1, head_lr=0.5, momentum=0.9, nesterov=True, weight_decay=0)
+    before = net[1].weight.detach().clone()
+    optimizer = build_optimizer(net.parameters(), settings, head_of(net))
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert torch.allclose(net[1].weight, before - 0.5 * 1.9)
+
+
+def test_filter_norm_sets_the_norm_to_the_root_of_the_rows_before_the_step():
+    p = nn.Parameter(7 * parameter(8, 4, 3, 3).detach())
+    p.grad = torch.zeros_like(p)
+    direction = p.detach() / p.detach().norm()
+    Muon([{"params": [p]}], lr=0.1, filter_norm=True, weight_decay=0.5).step()
+    assert torch.allclose(p, direction * 8**0.5, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

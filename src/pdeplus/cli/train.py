@@ -1,6 +1,7 @@
 """Train a network; an interrupted run resumes exactly where it stopped.
 
 pdeplus train demo method.name=erm train.epochs=5 --out runs/erm
+pdeplus train fast method.name=augmix --dry-run
 pdeplus train --resume runs/erm
 """
 
@@ -17,6 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("preset", nargs="?", help="name (see: pdeplus list presets) or a .toml file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting; values as in TOML")
     parser.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
+    dry = "only say how many FLOPs and minutes it would take, and what accuracy to expect"
+    parser.add_argument("--dry-run", action="store_true", help=dry)
     parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder")
 
 
@@ -25,6 +28,8 @@ def run(options: argparse.Namespace) -> None:
     from ..training.distributed import join
     from ..training.session import progress_bar
 
+    if options.dry_run:
+        return _print_cost(options)
     processes = join()
     work = processes.on_main(lambda: _work(options))
     with progress_bar("training") if processes.main else nullcontext() as watch:
@@ -35,6 +40,15 @@ def run(options: argparse.Namespace) -> None:
     shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
     shifted = last.get("validation/shifted_accuracy")
     print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+
+
+def _print_cost(options: argparse.Namespace) -> None:
+    from ..studies.estimates import format_run
+    from ..training.config import load_config
+
+    if options.preset is None:
+        raise UserError("--dry-run needs a PRESET (see: pdeplus list presets)")
+    print(format_run(load_config(options.preset, options.overrides)))
 
 
 def _work(options: argparse.Namespace) -> Callable[..., Any]:

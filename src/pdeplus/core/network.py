@@ -86,14 +86,21 @@ def output_shapes(net: nn.Module, after: Sequence[str], example: Tensor | Mappin
     return {name: output.shape for name, output in outputs.items()}
 
 
-def memory_layout(net: nn.Module, channels_last: bool, device: torch.device) -> torch.memory_format:
-    """Channels-last if wanted, but on a CPU never for 1×1 convolutions of fewer than 8 channels.
+def memory_layout(
+    net: nn.Module, channels_last: bool, device: torch.device, precision: str = "fp32"
+) -> torch.memory_format:
+    """Channels-last if wanted, but on a CPU never for 1×1 convolutions of fewer than 8 channels, nor narrow bf16.
 
     The weight gradient of such a convolution (4 to 8 channels, torch 2.13, AVX2) can wait for ever.
     """
-    narrow = any(isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.in_channels < 8 for m in net.modules())
-    usable = channels_last and not (narrow and device.type == "cpu")
-    return torch.channels_last if usable else torch.contiguous_format
+    points = any(isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.in_channels < 8 for m in net.modules())
+    unsafe = device.type == "cpu" and (points or (precision == "bf16" and is_narrow(net)))
+    return torch.channels_last if channels_last and not unsafe else torch.contiguous_format
+
+
+def is_narrow(net: nn.Module) -> bool:
+    """Whether a convolution has fewer than 16 channels: in bf16, channels-last and two threads, torch 2.13 crashes."""
+    return any(isinstance(m, nn.Conv2d) and m.out_channels < 16 for m in net.modules())
 
 
 def step_by_indexing(net: nn.Module) -> None:

@@ -1,14 +1,15 @@
 """What all networks share: how they are built, sizes that none can have, and where ADD blocks go."""
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from .._lib.registry import check_options, find
 from ..errors import UserError
-from .normalise import normalise
+from .normalise import normalise, normalised
 
 SMALLEST_IMAGE = 8
 INPUT_OPTIONS = {"mean": tuple[float, ...] | None, "std": tuple[float, ...] | None}
@@ -22,6 +23,23 @@ def build_model(name: str, options: Mapping[str, Any], *, classes: int, channels
     own = {key: checked.pop(key) for key in inspect.signature(build).parameters if key in checked}
     network = build(**own, **given)
     return normalise(network, channels, **checked) if checked else network
+
+
+class FitsImages(nn.Module):
+    """A part of a network that is set by training images before the first step, and stored with the weights."""
+
+    @abstractmethod
+    def fit_images(self, images: Tensor) -> None:
+        """Learn from some training images as the network's first layer sees them, float N×C×H×W."""
+
+
+def fit_images(network: nn.Module, images: Callable[[], Tensor]) -> None:
+    """Set those parts of a network that training images set; without any, the images are not asked for."""
+    parts = [module for module in network.modules() if isinstance(module, FitsImages)]
+    if parts:
+        given = normalised(network, images())
+        for part in parts:
+            part.fit_images(given)
 
 
 def stage_names(model: nn.Module) -> list[str]:
@@ -49,9 +67,10 @@ def stage(block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int
     return nn.Sequential(block(inputs, outputs, stride), *(block(outputs, outputs, 1) for _ in range(n - 1)))
 
 
-def check_sizes(*, classes: int, channels: int, width: int) -> None:
+def check_sizes(*, classes: int, channels: int, **widths: int) -> None:
     """Refuse sizes no network can have."""
-    for name, value, least in (("classes", classes, 2), ("channels", channels, 1), ("width", width, 1)):
+    for name, value in {"classes": classes, "channels": channels, **widths}.items():
+        least = 2 if name == "classes" else 1
         if value < least:
             raise UserError(f"model.{name}={value} must be at least {least}")
 

@@ -39,6 +39,10 @@ def normalise(
     return network
 
 
+def normalised(network: nn.Module, x: Tensor) -> Tensor:
+    """Images as the network's first layer sees them: normalised where it normalises its input."""
+    return (x - network.get_buffer(MEAN)) / network.get_buffer(STD) if hasattr(network, MEAN) else x
+
+
 def _normalise_input(network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    x: Tensor = args[0]
-    return (x - network.get_buffer(MEAN)) / network.get_buffer(STD), *args[1:]
+    return normalised(network, args[0]), *args[1:]

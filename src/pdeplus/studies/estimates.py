@@ -1,8 +1,10 @@
-"""What an experiment would take: each cell's hours and disk, from one small step on this machine."""
+"""What a run or an experiment would take: FLOPs, hours and disk, from one small step on this machine."""
 
 import time
+import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Literal, final
 
@@ -11,13 +13,15 @@ from torch import nn
 
 from .._lib.seeds import generator_for
 from ..data.base import Batch, split
+from ..core.network import is_narrow
 from ..errors import UserError
+from ..evaluation.cost import training_flops
 from ..methods.base import Method
 from ..training.config import Config, config_hash
 from ..training.distributed import Engine
 from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
-from ..training.run_folder import build_method, build_network, build_source, expects_of
+from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of
 from .cells import Cell, is_tested, is_trained
 
 TRIAL = 32
@@ -87,41 +91,90 @@ def _hours(hours: float) -> str:
 def _measure(cell: Cell) -> CellCost:
     config = cell.config
     try:
-        source = build_source(config)
-        parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=0)
-        expects = expects_of(source, parts.train)
+        run, source = run_cost(config), build_source(config)
         tests = cell.limit or max(len(images) for images in source.test().values())
-        method = build_method(config)
-        net = build_network(config, method, expects)
     except (UserError, OSError) as error:
         return CellCost(cell=cell, state="unknown", reason=str(error))
-    per_image, per_test = _seconds(config, method, net, expects.shape, len(expects.classes))
-    learn = per_image * len(parts.train) * config.train.epochs
     passes = sum(max(1, samples) for samples in cell.samples) or 1  # else the method's own, which were timed
-    test = per_test * tests * TEST_SETS[cell.tests] * passes
+    test = run.predicting * tests * TEST_SETS[cell.tests] * passes / 3600
+    return CellCost(cell=cell, state="to do", hours=run.hours + test, testing=test, gigabytes=run.gigabytes)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunCost:
+    """What training one network would take."""
+
+    images: int
+    """Training images, those held out not counted."""
+    precision: str
+    per_second: float
+    """Images learnt from in a second."""
+    hours: float
+    predicting: float
+    """Seconds of predicting an image."""
+    gigabytes: float
+
+
+def run_cost(config: Config) -> RunCost:
+    """Measure a run's speed on this machine by a few small steps, in the precision that it would have."""
+    source, method = build_source(config), build_method(config)
+    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=0)
+    expects, epochs, images = expects_of(source, parts.train), config.train.epochs, len(parts.train)
+    net = build_network(config, method, expects)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
-    kept = config.train.epochs // config.train.keep_every if config.train.keep_every else 0
-    disk = weights * (COPIES + kept) / 1e9
-    return CellCost(cell=cell, state="to do", hours=(learn + test) / 3600, testing=test / 3600, gigabytes=disk)
+    copies = COPIES + (epochs // config.train.keep_every if config.train.keep_every else 0)
+    wanted = config.train.precision
+    if wanted == "auto":
+        wanted = "fp32" if is_narrow(net) else "fp32 bf16"
+    timed = {name: _seconds(config, name, method, net, expects) for name in wanted.split()}
+    precision = min(timed, key=lambda name: timed[name][0])
+    learning, predicting = timed[precision]
+    return RunCost(
+        images=images,
+        precision=precision,
+        per_second=1 / learning,
+        hours=learning * images * epochs / 3600,
+        predicting=predicting,
+        gigabytes=weights * copies / 1e9,
+    )
 
 
-def _seconds(
-    config: Config, method: Method, net: nn.Module, shape: tuple[int, int, int], classes: int
-) -> tuple[float, float]:
-    """Seconds of learning from an image, and of predicting one."""
+def format_run(config: Config) -> str:
+    """What a run would take and, where its settings were measured before, the accuracy to expect."""
+    cost, epochs = run_cost(config), config.train.epochs
+    source = build_source(config)
+    expects = expects_of(source, source.train())
+    flops = training_flops(config, build_method(config), expects, cost.images * epochs)
+    minutes, threads = 60 * cost.hours, torch.get_num_threads()
+    lines = [
+        f"{config.name}: {config.model.name} learns by {config.method.name} from {cost.images:,} images of "
+        f"{config.data.name}, {epochs} epoch{'s' * (epochs != 1)} in batches of {config.train.batch_size}",
+        f"{flops / 1e15:.3g} PFLOP; about {minutes:.1f} minutes here ({threads} thread{'s' * (threads != 1)}, "
+        f"{cost.precision}, {cost.per_second:.0f} images a second; tests not counted), {cost.gigabytes:.2f} GB of disk",
+    ]
+    known = tomllib.loads((resources.files(__package__) / "expected.toml").read_text("utf-8"))
+    one = known.get(config_hash(config))
+    lines.append(f"accuracy to expect: {one}" if one else "accuracy to expect: these settings were not measured")
+    return "\n".join(lines)
+
+
+def _seconds(config: Config, precision: str, method: Method, net: nn.Module, expects: Expects) -> tuple[float, float]:
+    """Seconds of learning from an image, with its share of the batch's update, and of predicting one."""
     size = min(config.train.batch_size, TRIAL)
-    engine = Engine(config.train.precision)
+    engine = Engine(precision)
     net.to(engine.device)
     stream = generator_for(0, "estimate", device=engine.device)
-    images = torch.rand(size, *shape, generator=stream, device=engine.device)
-    labels = torch.arange(size, device=engine.device) % classes
+    images = torch.rand(size, *expects.shape, generator=stream, device=engine.device)
+    labels = torch.arange(size, device=engine.device) % len(expects.classes)
     batch = Batch(images, labels, lambda x, generator: x, stream)
     optimizers = build_optimizers(method, net.train(), config.train)
 
     with torch.random.fork_rng():
-        learning = _fastest(lambda: train_step(net.train(), method, batch, optimizers, engine))
+        step = _fastest(lambda: train_step(net.train(), method, batch, optimizers, engine))
+        update = min(step, _fastest(lambda: [optimizer.step() for optimizer in optimizers.values()]))
         testing = _fastest(lambda: method.predict(net.eval(), images, stream))
-    return learning / size, testing / size
+    return (step - update) / size + update / config.train.batch_size, testing / size
 
 
 def _fastest(work: Callable[[], object]) -> float:

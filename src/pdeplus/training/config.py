@@ -42,7 +42,7 @@ class Train:
     weight_decay: float = 5e-4
     """Weight decay: added to the gradient in SGD, decoupled from it in AdamW and Muon."""
     warmup: float = 0.0
-    """Epochs of linear warm-up before the cosine to zero, both per step."""
+    """Epochs of linear warm-up before the learning rate falls to zero, both per step."""
     clip_norm: float = 0.0
     """Greatest norm of an update's gradient; 0 for no clipping."""
     ema: float = 0.0
@@ -57,8 +57,8 @@ class Train:
     """Learn from at most so many training images (validation included); 0 for all."""
     reshuffle: bool = True
     """A new order every epoch; false repeats the first epoch's (authors' code)."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward passes."""
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Precision of the forward passes; auto: fp32 or bf16, whichever is faster on this machine when the run starts."""
     channels_last: bool = True
     """Memory layout of images and convolutions."""
     compile: bool = False
@@ -71,12 +71,27 @@ class Train:
     """What minimises the task's loss; Muon steps on matrices and filters, and by SGD on the rest."""
     decay: Literal["all", "matrices"] = field(default="all", metadata=NEW)
     """What weight decay shrinks: all parameters, or only those of two dimensions and more (no norms, no biases)."""
+    schedule: Literal["cosine", "linear"] = field(default="cosine", metadata=NEW)
+    """How the learning rate falls from its peak to zero."""
+    bias_lr: float = field(default=0.0, metadata=NEW)
+    """Peak learning rate of vectors: biases and norms; 0 for train.lr."""
+    head_lr: float = field(default=0.0, metadata=NEW)
+    """Peak learning rate of the last linear layer; 0 for train.lr."""
+    filter_norm: bool = field(default=False, metadata=NEW)
+    """Rescale every matrix and filter bank that Muon steps on before each step: of n rows, to the norm √n."""
+    flips: Literal["random", "alternating"] = field(default="random", metadata=NEW)
+    """Images that may be mirrored are so at random, or in every second epoch after a random first choice."""
+    shift: int = field(default=-1, metadata=NEW)
+    """Greatest shift of training images in pixels; -1 for the data set's own, an eighth of a side."""
+    border: Literal["black", "reflected"] = field(default="black", metadata=NEW)
+    """What comes in at the edge of a shifted image."""
 
     def __post_init__(self) -> None:
         positive = ("epochs", "batch_size", "lr")
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not (value > 0 if name in positive else value >= 0):
-                raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} 0")
+            least = -1 if name == "shift" else 0
+            if isinstance(value, int | float) and not (value > 0 if name in positive else value >= least):
+                raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} {least}")
         if not 0 < self.validation < 1:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
         if self.nesterov and not self.momentum:

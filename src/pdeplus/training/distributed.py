@@ -221,12 +221,14 @@ class Engine:
         self.device = self.processes.device
         if precision == "fp16" and self.device.type != "cuda":
             raise UserError("train.precision=fp16 needs a GPU; take bf16 or fp32")
-        self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+        self.precision = precision
+        """fp32, bf16 or fp16; auto is fp32 until it is chosen."""
         self._scaler = torch.GradScaler(self.device.type, enabled=precision == "fp16")
 
     def forward(self) -> AbstractContextManager[Any]:
         """Within it, forward passes run in the chosen precision."""
-        return nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype)
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
     def backward(self, loss: Tensor, inputs: Sequence[nn.Parameter] | None) -> None:
         """Add the loss's gradient to `.grad` of `inputs`, or of every parameter it depends on."""

@@ -130,7 +130,7 @@ def run_epoch(
     coming = session.split.train.batches([processes.share(batch) for batch in batches[progress.batch :]])
     while progress.batch < len(batches):
         step, steps = progress.epoch * per_epoch + progress.batch, settings.epochs * per_epoch
-        logs = run_step(session, coming, len(batches[progress.batch]), step, steps)
+        logs = run_step(session, coming, batches[progress.batch], step, steps)
         if processes.main:
             on_step(step, steps, progress, logs)
         due, stopped = processes.any(time.monotonic() - saved_at >= settings.checkpoint_seconds, stop())
@@ -143,18 +143,20 @@ def run_epoch(
     return True
 
 
-def run_step(session: Session, coming: Iterator[Images], size: int, step: int, steps: int) -> dict[str, Tensor]:
+def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: int, steps: int) -> dict[str, Tensor]:
     """Train on the next batch, with the learning rates and the random streams of that step.
 
-    Of the batch, which has `size` images, this process's share is the next of `coming`.
+    The batch has the training images at `places`; this process's share of them is the next of `coming`.
     """
     started, settings, processes = time.monotonic(), session.settings, session.processes
+    size, transform = len(places), session.transform(session.progress.epoch, processes.share(places))
     torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
     warmup = round(settings.warmup * session.per_epoch)
-    set_learning_rates(session.optimizers, session.peaks, learning_rate_factor(step, steps, warmup))
+    factor = learning_rate_factor(step, steps, warmup, settings.schedule)
+    set_learning_rates(session.optimizers, session.peaks, factor)
     images, labels = session.on_device(next(coming))
     stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)
-    batch, weight = Batch(images, labels, session.split.transform, stream), len(labels) * processes.world / size
+    batch, weight = Batch(images, labels, transform, stream), len(labels) * processes.world / size
     tools = session.optimizers, session.engine, settings.clip_norm
     try:
         logs = train_step(session.model, session.method, batch, *tools, weight)
@@ -170,11 +172,12 @@ def run_step(session: Session, coming: Iterator[Images], size: int, step: int, s
     return logs
 
 
-def learning_rate_factor(step: int, steps: int, warmup: int) -> float:
-    """Linear from 0 to 1 over the warm-up, then half a cosine down to 0."""
+def learning_rate_factor(step: int, steps: int, warmup: int, schedule: str = "cosine") -> float:
+    """Linear from 0 to 1 over the warm-up, then half a cosine, or a line, down to 0."""
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
+    done = (step - warmup) / max(steps - warmup, 1)
+    return 1 - done if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
 def set_learning_rates(optimizers: Mapping[str, Optimizer], peaks: Mapping[str, list[float]], factor: float) -> None:

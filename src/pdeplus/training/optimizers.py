@@ -1,4 +1,7 @@
-"""The one place that makes optimisers: for the task SGD, AdamW or Muon, as the settings say; for φ the method's own."""
+"""The one place that makes optimisers: for the task SGD, AdamW or Muon, as the settings say; for φ the method's own.
+
+Vectors (biases, norms) and the head, the last linear layer, may have learning rates of their own.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -9,46 +12,67 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from ..core.add_block import ADDBlock
 from ..errors import UserError
 from ..methods.base import Method
 from .config import Train
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic that draws singular values towards 1 (Jordan et al., 2024)."""
+LEAST_NORM = 1e-7
 STEPS = 5
 """Newton–Schulz steps: singular values come to lie between about 0.7 and 1.2."""
 
 
 def build_optimizers(method: Method, model: nn.Module, settings: Train) -> dict[str, Optimizer]:
     """All optimisers of a run by the names that the method's objectives use."""
-    return method.optimizers(model, partial(build_optimizer, settings=settings))
+    return method.optimizers(model, partial(build_optimizer, settings=settings, head=head_of(model)))
 
 
-def build_optimizer(parameters: Iterable[nn.Parameter], settings: Train) -> Optimizer:
-    """The task's optimiser for some parameters; those that may not decay are a group of their own."""
-    groups, s = parameter_groups(parameters, settings), settings
+def head_of(model: nn.Module) -> nn.Parameter | None:
+    """The matrix of the model's last linear layer, ADD blocks aside."""
+    within = {module for block in model.modules() if isinstance(block, ADDBlock) for module in block.modules()}
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in within]
+    return layers[-1].weight if layers else None
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], settings: Train, head: nn.Parameter | None = None) -> Optimizer:
+    """The task's optimiser for some parameters, in groups by learning rate and decay; Muon leaves the head to SGD."""
+    groups, s = parameter_groups(parameters, settings, head), settings
     if s.optimizer == "sgd":
         return SGD(groups, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
     if s.optimizer == "adamw":
         return AdamW(groups, s.lr, (s.momentum, 0.999), weight_decay=s.weight_decay)
-    return Muon(groups, lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
+    shared = {"momentum": s.momentum, "weight_decay": s.weight_decay, "nesterov": s.nesterov}
+    return Muon(groups, lr=s.lr, **shared, filter_norm=s.filter_norm)
 
 
-def parameter_groups(parameters: Iterable[nn.Parameter], settings: Train) -> list[dict[str, Any]]:
-    """One group of all parameters, or with train.decay=matrices a second, of vectors and scalars, that do not decay."""
-    every = list(parameters)
-    if settings.decay == "all":
-        return [{"params": every}]
-    decaying, others = [p for p in every if p.ndim > 1], [p for p in every if p.ndim < 2]
-    return [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
+def parameter_groups(
+    parameters: Iterable[nn.Parameter], settings: Train, head: nn.Parameter | None = None
+) -> list[dict[str, Any]]:
+    """The parameters in groups: matrices first, then vectors and the head where they learn or decay otherwise.
+
+    In a step every group that decays shrinks by the same share, lr · weight_decay, whatever its own learning rate.
+    """
+    every, s = list(parameters), settings
+    vectors = [p for p in every if p.ndim < 2] if s.bias_lr or s.decay == "matrices" else []
+    heads = [p for p in every if p is head] if s.head_lr or s.optimizer == "muon" else []
+    apart = {id(p) for p in (*vectors, *heads)}
+    groups: list[dict[str, Any]] = [{"params": [p for p in every if id(p) not in apart]}]
+    for chosen, rate, decays in ((vectors, s.bias_lr or s.lr, s.decay == "all"), (heads, s.head_lr or s.lr, True)):
+        if chosen:
+            decay = s.weight_decay * s.lr / rate if decays else 0.0
+            groups.append({"params": chosen, "lr": rate, "weight_decay": decay, "plain": True})
+    return [group for group in groups if group["params"]]
 
 
 @final
 class Muon(Optimizer):
-    """Momentum made orthogonal (Jordan et al., 2024) for matrices and filters, SGD for vectors and scalars.
+    """Momentum made orthogonal (Jordan et al., 2024) for matrices and filters, SGD for vectors and `plain` groups.
 
     A filter bank of shape O×I×k×k is a matrix of O rows. The step of a matrix has singular values near 1, times
-    √max(1, rows / columns); weight decay is decoupled: every parameter first shrinks by lr · weight_decay.
+    √max(1, rows / columns); weight decay is decoupled: every parameter first shrinks by lr · weight_decay. With
+    `filter_norm` a matrix of n rows is first rescaled to the norm √n, which leaves weight decay without effect on it.
     """
 
     def __init__(
@@ -59,20 +83,25 @@ class Muon(Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         nesterov: bool = True,
+        filter_norm: bool = False,
     ) -> None:
         options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().__init__(params, options)
-        if not any(p.ndim > 1 for group in self.param_groups for p in group["params"]):
-            raise UserError("train.optimizer=muon needs a network with matrices or filters; take sgd or adamw")
+        super().__init__(params, options | {"filter_norm": filter_norm, "plain": False})
+        if not any(p.ndim > 1 for group in self.param_groups for p in group["params"] if not group["plain"]):
+            way_out = "besides its last layer; take sgd or adamw"
+            raise UserError(f"train.optimizer=muon needs a network with matrices or filters {way_out}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[reportIncompatibleMethodOverride]
         """Change every parameter that has a gradient."""
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
-                    p.mul_(1 - group["lr"] * group["weight_decay"])
-                    p.add_(self._direction(p, group), alpha=-group["lr"])
+                if p.grad is None:
+                    continue
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                if group["filter_norm"] and p.ndim > 1 and not group["plain"]:
+                    p.mul_(math.sqrt(len(p)) / p.norm().clamp(min=LEAST_NORM))
+                p.add_(self._direction(p, group), alpha=-group["lr"])
         return closure() if closure is not None else None
 
     def _direction(self, p: nn.Parameter, group: dict[str, Any]) -> Tensor:
@@ -82,7 +111,7 @@ class Muon(Optimizer):
             average = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
             average.mul_(group["momentum"]).add_(gradient)
             gradient = gradient.add(average, alpha=group["momentum"]) if group["nesterov"] else average
-        if p.ndim < 2:
+        if p.ndim < 2 or group["plain"]:
             return gradient
         rows, columns = len(p), p[0].numel()
         return orthogonalised(gradient.reshape(rows, columns)).view_as(p).mul(math.sqrt(max(1, rows / columns)))

@@ -26,16 +26,19 @@ from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
-from ..models.base import build_model, check_image_size
+from ..models.base import build_model, check_image_size, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, config_hash, load_config, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
+from .precision import chosen_precision
 from .selection import shifted
 from .session import Checkpoint, Metrics, Progress, Session, Watch, open_session
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
+FITTED = 5000
+"""Training images that set those parts of a network that images set."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
 
 
@@ -200,6 +203,7 @@ def _prepare(config: Config) -> tuple[Session, Expects]:
     network = build_network(config, method, expects)
     check_batch_size(network, config.train.batch_size)
     parts.train.preload()
+    fit_images(network, lambda: parts.train.take(torch.arange(min(FITTED, len(parts.train)))).floats())
     parts.validation.preload()
     parts = replace(parts, shifted=shifted(parts.validation, config.seed))
     return open_session(network, method, parts, config.train, config.seed), expects
@@ -212,6 +216,7 @@ def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoin
     with processes.one_voice():
         try:
             processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+            session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
             with held_back() as stop, tensorboard(folder) if processes.main else nullcontext() as show:
                 save = partial(save_checkpoint, folder / "checkpoints")
                 on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)

@@ -4,8 +4,8 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,6 +15,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
+from .._lib.seeds import generator_for
+from ..augment.base import Augmentor
+from ..augment.crop_flip import CropFlip
 from ..core.network import SAFE_ROW, compile_network, memory_layout, step_by_indexing
 from ..data.base import Images, Split, epoch_batches
 from ..errors import UserError
@@ -98,6 +101,19 @@ class Session:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
 
+    def transform(self, epoch: int, places: Tensor) -> Callable[[Tensor, torch.Generator | None], Tensor]:
+        """The light transform of the training images at these places in this epoch."""
+        light = self.split.transform
+        if not isinstance(light, CropFlip) or self.settings.flips == "random":
+            return light
+        mirrored = (self.mirrored_first[places] ^ bool(epoch % 2)).to(self.engine.device)
+        return partial(light, mirrored=mirrored)
+
+    @cached_property
+    def mirrored_first(self) -> Tensor:
+        """Of each training image whether alternating flips begin with its mirror image."""
+        return torch.rand(len(self.split.train), generator=generator_for(self.seed, "flips")) < 0.5
+
     def on_device(self, images: Images) -> tuple[Tensor, Tensor]:
         """Float images in the run's layout, and labels."""
         device = self.engine.device
@@ -121,12 +137,13 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
 
     The seed is that of the order of images, of the augmentations and of the noise.
     """
+    split = replace(split, transform=light_transform(split.transform, settings))
     engine = Engine(settings.precision)
     check_shares(engine.processes.world, settings.batch_size, len(split.train))
     if settings.sync_batch_norm and engine.processes.world > 1:
         model = synchronised(model, engine.processes)
     model.to(engine.device)
-    layout = memory_layout(model, settings.channels_last, engine.device)
+    layout = memory_layout(model, settings.channels_last, engine.device, settings.precision)
     row = split.train.take(torch.arange(1)).images.shape[-1]
     if layout is torch.channels_last and engine.device.type == "cpu" and row > SAFE_ROW:
         step_by_indexing(model)
@@ -142,6 +159,19 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
         reason = "the method differentiates twice, which torch.compile cannot follow"
         warnings.warn(f"train.compile=true is left out: {reason}", stacklevel=2)
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
+
+
+def light_transform(transform: Augmentor, settings: Train) -> Augmentor:
+    """The data set's own transform with the settings' shift and border; refuses settings that it does not know."""
+    s, wanted = settings, dict[str, Any]()
+    wanted |= {"padding": s.shift} if s.shift >= 0 else {}
+    wanted |= {"border": s.border} if s.border != "black" else {}
+    if isinstance(transform, CropFlip):
+        return replace(transform, **wanted)
+    if wanted or s.flips != "random":
+        name = type(transform).__name__
+        raise UserError(f"the data set transforms its images by {name}, which takes no train.shift, border or flips")
+    return transform
 
 
 def check_shares(world: int, batch_size: int, images: int) -> None:
