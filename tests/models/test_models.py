@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from support.models import smallest
 
 from pdeplus._lib import registry
 from pdeplus.errors import UserError
 from pdeplus.models.base import check_image_size, placed, stage_names
-from support.models import smallest
 
 NAMES = registry.names("models")
 

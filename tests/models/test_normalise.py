@@ -6,6 +6,7 @@ import tomllib
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.models import smallest
 from torch import Tensor, nn
 
 import pdeplus as pp
@@ -18,7 +19,6 @@ from pdeplus.models.base import build_model
 from pdeplus.models.normalise import normalise
 from pdeplus.training.config import config_hash, from_tables, to_tables
 from pdeplus.training.run_folder import Run
-from support.models import smallest
 
 MEAN, STD = (0.5, 0.25, 0.1), (0.25, 0.5, 2.0)
 OPTIONS = {"mean": list(MEAN), "std": list(STD)}

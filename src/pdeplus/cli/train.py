@@ -29,13 +29,14 @@ def run(options: argparse.Namespace) -> None:
     from ..training.session import progress_bar
 
     if options.dry_run:
-        return _print_cost(options)
+        _print_cost(options)
+        return
     processes = join()
     work = processes.on_main(lambda: _work(options))
     with progress_bar("training") if processes.main else nullcontext() as watch:
         run = work(watch=watch)
     if not processes.main:
-        return
+        return None
     last = run.metrics[-1]
     shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
     shifted = last.get("validation/shifted_accuracy")

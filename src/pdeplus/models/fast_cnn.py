@@ -24,7 +24,7 @@ TEMPERATURE = 9.0
 
 @final
 class Whitening(FitsImages, nn.Conv2d):
-    """Filters that turn the 2×2 patches of the training images into uncorrelated numbers of variance 1, and minus these.
+    """Filters that turn 2×2 patches of the training images into uncorrelated numbers of variance 1, and minus these.
 
     It does not learn by gradient. The bias takes the mean patch to 0; before `fit_images` patches are handed on as they
     are.
@@ -99,7 +99,7 @@ class FastCNN(nn.Module):
 
 
 def build(*, classes: int, channels: int, widths: tuple[int, ...] = (32, 128, 128), residual: bool = False) -> FastCNN:
-    """A fast CNN with these many channels in its three groups; `residual` adds the input of each group's second half."""
+    """A fast CNN with so many channels in its three groups; `residual` adds the input of each group's second half."""
     return FastCNN(classes=classes, channels=channels, widths=widths, residual=residual)
 
 
@@ -111,7 +111,7 @@ def _group(inputs: int, outputs: int, residual: bool) -> nn.Sequential:
 
 
 def _layers(inputs: int, outputs: int, *after: nn.Module) -> list[nn.Module]:
-    """Convolution, normalisation, activation. The first filters start as the identity, and only shifts are learnt after."""
+    """Convolution, normalisation, activation. The first filters start as the identity; norms learn their shifts only."""
     conv, norm = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs, momentum=0.4)
     nn.init.dirac_(conv.weight[:inputs])
     norm.weight.requires_grad_(False)

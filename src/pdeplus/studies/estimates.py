@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from .._lib.seeds import generator_for
-from ..data.base import Batch, split
 from ..core.network import is_narrow
+from ..data.base import Batch, split
 from ..errors import UserError
 from ..evaluation.cost import training_flops
 from ..methods.base import Method

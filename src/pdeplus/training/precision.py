@@ -1,4 +1,4 @@
-"""Precision by measurement: a run with train.precision=auto trains in fp32 or bf16, whichever is faster where it starts.
+"""Precision by measurement: with train.precision=auto a run trains in fp32 or bf16, whichever is faster where it begins.
 
 The choice and the times are written into the run folder, and a resumed run keeps the choice.
 """
@@ -34,7 +34,7 @@ WORTH = 0.95
 
 
 def chosen_precision(session: Session, folder: Path) -> str:
-    """The precision of the run in a folder: as set; else as chosen when it began; else measured now, and written down."""
+    """The precision of the run in a folder: as set; else as chosen when it began; else measured and written now."""
     if session.settings.precision != "auto":
         return session.settings.precision
     path = folder / FILE
