@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     with progress_bar("training") if processes.main else nullcontext() as watch:
         run = work(watch=watch)
     if not processes.main:
-        return None
+        return
     last = run.metrics[-1]
     shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
     shifted = last.get("validation/shifted_accuracy")

@@ -111,7 +111,7 @@ def _group(inputs: int, outputs: int, residual: bool) -> nn.Sequential:
 
 
 def _layers(inputs: int, outputs: int, *after: nn.Module) -> list[nn.Module]:
-    """Convolution, normalisation, activation. The first filters start as the identity; norms learn their shifts only."""
+    """Convolution, normalisation, activation. First filters start as the identity; norms learn their shifts alone."""
     conv, norm = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs, momentum=0.4)
     nn.init.dirac_(conv.weight[:inputs])
     norm.weight.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Precision by measurement: with train.precision=auto a run trains in fp32 or bf16, whichever is faster where it begins.
+"""Precision by measurement: with train.precision=auto a run takes fp32 or bf16, whichever is faster where it begins.
 
 The choice and the times are written into the run folder, and a resumed run keeps the choice.
 """
