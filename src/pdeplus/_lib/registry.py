@@ -20,6 +20,8 @@ FAMILIES = {"methods": "Method", "models": "build", "data": "Source", "augment":
 """Each family's folder, and what a file in it provides: a final class of that kind, or that function."""
 HELPERS = {"base", "normalise"}
 """Files of those folders that are no members, besides those whose names start with an underscore."""
+NEW = {"new": True}
+"""Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
 Target = Callable[..., Any]
 Options = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Adam, Optimizer
 
+from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.add_block import Block, Head
@@ -66,6 +67,9 @@ class PDEPlus(Method):
     """How the blocks' losses become one: the paper's sum, or the authors' mean."""
     coverage_weight: float = 1.0
     """Weight of the coverage loss, against the task's gradient at φ (fused) or alone."""
+    coverage_images: int = field(default=256, metadata=NEW)
+    """φ learns from at most so many images of a batch, all of them in the usual small batches; the others diffuse all
+    the same. It saves most of the coverage loss's time in large batches."""
     twins: Literal["plain", "diffused"] = "plain"
     """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
     the diffused pass before each block's noise, which saves that pass."""
@@ -95,6 +99,7 @@ class PDEPlus(Method):
         check_range(0, 1, label_smoothing=self.label_smoothing)
         check_range(0, math.inf, diffusion_lr=self.diffusion_lr, coverage_weight=self.coverage_weight)
         check_range(0, math.inf, jsd=self.jsd, samples=self.samples)
+        check_range(2, math.inf, coverage_images=self.coverage_images)
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
@@ -145,9 +150,9 @@ class PDEPlus(Method):
         local, authors = self.coverage_gradient == "local", self.schedule == "authors"
         graph = authors or not local
         with torch.set_grad_enabled(graph), diffusion(model, generator=batch.generator, local=local) as trace:
-            model(original)
+            model(original[: self.coverage_images])
         with torch.set_grad_enabled(authors):
-            twin = plain_features(model, similar)
+            twin = plain_features(model, similar[: self.coverage_images])
         coverage = self.coverage_weight * self.coverage(twin, trace)
         reach = "all" if authors else "updated"
         scales = mean_scales(trace)
@@ -179,14 +184,14 @@ class PDEPlus(Method):
         g_φ sees detached features, so the summed loss gives φ the gradient of both terms and everything
         else that of the task alone.
         """
-        twin = Trace()
+        twin, learnt = Trace(), similar[: self.coverage_images]
         if self.twins == "plain":
             with torch.no_grad():
-                twin = plain_features(model, similar)
-        with diffusion(model, generator=generator, local=True, learn_from=len(similar)) as trace:
+                twin = plain_features(model, learnt)
+        with diffusion(model, generator=generator, local=True, learn_from=len(learnt)) as trace:
             logits = logits_of(model(inputs))
         if self.twins == "diffused":
-            twin = Trace(trace.names, [h[len(similar) :] for h in trace.means])
+            twin = Trace(trace.names, [h[len(similar) :][: len(learnt)] for h in trace.means])
         return self._task(logits, labels, covered=(twin, trace))
 
     def _task(self, logits: Tensor, labels: Tensor, covered: tuple[Trace, Trace] | None = None) -> Objective:

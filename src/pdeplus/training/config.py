@@ -4,17 +4,14 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from .._lib.registry import check_options, find, resolved, unknown
+from .._lib.registry import NEW, check_options, find, resolved, unknown
 from ..errors import UserError
 from ..models.base import INPUT_OPTIONS
-
-NEW = {"new": True}
-"""Marks an option that older configs do not have: at its default it does not count in `config_hash`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +164,10 @@ def config_hash(config: Config) -> str:
     tables = to_tables(replace(config, name="", seed=0))
     if config.data.name != "image_folder":  # whose root is the data set
         tables["data"].pop("root", None)
-    for option in fields(Train):
-        if "new" in option.metadata and tables["train"][option.name] == option.default:
-            del tables["train"][option.name]
+    for key, kind in (("train", Train), ("method", find("methods", config.method.name))):
+        for option in fields(kind) if is_dataclass(kind) else ():
+            if "new" in option.metadata and tables[key].get(option.name) == option.default:
+                del tables[key][option.name]
     return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
 
 

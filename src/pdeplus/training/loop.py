@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .._lib.memory import kept_memory
 from .._lib.seeds import derive, generator_for
 from ..core.batch_norm import recalibrate
 from ..data.base import Batch, Images, epoch_batches, index_batches
@@ -106,7 +107,7 @@ def fit(
         restore(resume, session)
     processes, progress = session.processes, session.progress
     processes.copy_main([*session.model.parameters(), *session.model.buffers()])
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), kept_memory():
         while progress.epoch < session.settings.epochs:
             if not run_epoch(session, save, on_step, stop):
                 return None

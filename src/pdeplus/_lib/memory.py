@@ -1,0 +1,32 @@
+"""Memory that a process keeps for its own next allocation."""
+
+import ctypes
+from collections.abc import Generator
+from contextlib import contextmanager
+
+TRIM_THRESHOLD, MMAP_MAX = -1, -4
+"""Of glibc's mallopt: the free memory above which the heap shrinks, and how many blocks may lie outside of it."""
+NEVER, USUAL_TRIM, USUAL_BLOCKS = 2**31 - 1, 128 * 1024, 65536
+
+
+@contextmanager
+def kept_memory() -> Generator[None]:
+    """Within it freed memory stays with the process: the tensors of one step take the places of the step before.
+
+    Otherwise the system hands out large tensors page by page, each set to zero first, in every step: a sixth of the time
+    of one in the fast regime. Afterwards free memory goes back to the system. Nothing happens without glibc.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        mallopt, malloc_trim = libc.mallopt, libc.malloc_trim
+    except (OSError, TypeError, AttributeError):
+        yield
+        return
+    mallopt(MMAP_MAX, 0)
+    mallopt(TRIM_THRESHOLD, NEVER)
+    try:
+        yield
+    finally:
+        mallopt(MMAP_MAX, USUAL_BLOCKS)
+        mallopt(TRIM_THRESHOLD, USUAL_TRIM)
+        malloc_trim(0)
