@@ -115,7 +115,7 @@ def _seconds(
     stream = generator_for(0, "estimate", device=engine.device)
     images = torch.rand(size, *shape, generator=stream, device=engine.device)
     labels = torch.arange(size, device=engine.device) % classes
-    batch = Batch(images, labels, lambda x, generator: x, stream)
+    batch = Batch(images, labels, lambda x, generator: x, stream, config.train.label_smoothing)
     optimizers = build_optimizers(method, net.train(), config.train)
 
     with torch.random.fork_rng():
