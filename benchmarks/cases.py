@@ -64,7 +64,8 @@ def bare_step(case: Case) -> Callable[[], object]:
     """A training step on a fixed batch, without augmentation."""
     session = open_case(case)
     images, labels = session.on_device(session.split.train)
-    batch = Batch(images, labels, Identity(), generator_for(0, "bench steps", device=images.device))
+    stream = generator_for(0, "bench steps", device=images.device)
+    batch = Batch(images, labels, Identity(), stream, session.settings.label_smoothing)
     return partial(train_step, session.model.train(), session.method, batch, session.optimizers, session.engine)
 
 

@@ -60,7 +60,7 @@ def methods_page() -> str:
         lines += ["", f"## {name}", "", f"**{card(name)['Title']}**", ""]
         lines += [f"- *{key}*: {card(name)[key]}" for key in KEYS]
         options = registry.resolved("methods", name, {})
-        lines += ["- *Options*: " + ", ".join(f"`{key} = {value!r}`" for key, value in options.items())]
+        lines += ["- *Options*: " + (", ".join(f"`{key} = {value!r}`" for key, value in options.items()) or "none")]
     return "\n".join(lines) + "\n"
 
 

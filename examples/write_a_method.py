@@ -34,5 +34,5 @@ class InputNoise(Method):
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         x = diffuse(batch.view(), self.noise, batch.generator).clamp(0, 1)
         logits = model(x)
-        task = F.cross_entropy(logits, batch.labels)
+        task = F.cross_entropy(logits, batch.labels, label_smoothing=batch.label_smoothing)
         yield Objective(task, parts={"task": task}, metrics={"accuracy": accuracy(logits, batch.labels)})

@@ -127,7 +127,7 @@ def test_default_folder_is_named_after_the_run(tmp_path):
         (["train", "demo", "train.batch_size=1", "model.width=2"], ["train.batch_size=1", "2 or more"]),
         (["train", "demo", "data.size=0"], ["data.size=0", "at least 1"]),
         (["train", "demo", "method.samples=-1"], ["method.samples=-1", "0 or more"]),
-        (["train", "demo", "method.label_smoothing=2"], ["method.label_smoothing=2.0", "between 0 and 1"]),
+        (["train", "demo", "train.label_smoothing=2"], ["train.label_smoothing=2.0", "between 0 and 1"]),
         (["train", "demo", "method.initial_scale=-1", "model.width=2"], ["initial_scale=-1.0", "above"]),
         (["train"], ["PRESET", "--resume"]),
         (["train", "demo", "--epochs", "3"], ["--epochs 3 is not understood", "--help"]),
@@ -167,7 +167,7 @@ def test_a_failing_run_exits_with_1(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        ("methods", ["erm:", "pde_plus:", "schedule = 'fused'", "label_smoothing = 0.0"]),
+        ("methods", ["erm:", "pde_plus:", "schedule = 'fused'", "jsd = 6.0"]),
         ("models", ["resnet18:", "wide_resnet:", "width = 64"]),
         ("data", ["digits:", "synthetic:"]),
         ("augment", ["augmix:", "severity = 3"]),

@@ -17,13 +17,13 @@ OPTIONS = [{}, {"jsd": 12.0}]
 
 def test_without_consistency_the_network_sees_one_augmented_view():
     net, batch = Watched(), random_batch(side=8)
-    goal = only_objective(AugMixTraining(label_smoothing=0.1), net, batch)
+    goal = only_objective(AugMixTraining(), net, batch)
     generator = seeded()
     expected = AugMix()(batch.transform(batch.images, generator), generator)
     assert len(net.seen) == 1
     assert torch.equal(net.seen[0], expected)
     assert set(goal.parts) == {"task"}
-    by_hand = F.cross_entropy(net(expected), batch.labels, label_smoothing=0.1)
+    by_hand = F.cross_entropy(net(expected), batch.labels)
     assert goal.loss.item() == pytest.approx(by_hand.item())
 
 
@@ -71,10 +71,9 @@ def test_two_steps_lower_the_loss_and_the_same_seed_gives_the_same(options):
     assert first == losses(options, 3)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"jsd": -1.0}, "jsd=-1"), ({"label_smoothing": 2.0}, "label_smo")])
-def test_bad_options_are_named(options, message):
-    with pytest.raises(UserError, match=message):
-        AugMixTraining(**options)
+def test_bad_options_are_named():
+    with pytest.raises(UserError, match="jsd=-1"):
+        AugMixTraining(jsd=-1.0)
 
 
 def test_mixed_precision_keeps_the_consistency_in_full():

@@ -1,6 +1,7 @@
 """GradReg: the penalty in closed form, its gradient, and the cases at the edge."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,8 +56,8 @@ def test_the_penalty_by_hand_for_one_pixel_and_two_classes():
 def test_the_gradient_of_the_penalty_against_finite_differences():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 4)).double()
-    batch = make_batch(dtype=torch.float64)
-    method = GradReg(penalty=1.0, label_smoothing=0.1)
+    batch = replace(make_batch(dtype=torch.float64), label_smoothing=0.1)
+    method = GradReg(penalty=1.0)
     only_objective(method, net, batch).parts["gradient"].backward()
     step = 1e-6
     for parameter in net.parameters():

@@ -2,12 +2,13 @@
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from docs.methods_page import card, methods_page, relative_cost
 from support.one_step import batch_of, seeded
+from torch import nn
 
 import pdeplus as pp
 from pdeplus._lib import registry
@@ -134,6 +135,22 @@ def test_samples_are_an_option_of_the_methods_with_noise_alone(name):
     assert {"samples", "average"} & set(registry.resolved("methods", name, {})) == (
         {"samples", "average"} if name in noisy else set()
     )
+
+
+@every_variant
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_task_has_the_batchs_label_smoothing(name, options, share):
+    """(1 - s) · CE + s · mean over classes of -log p, where all images, mixed or attacked too, have the same logits."""
+    method, model, _ = prepare(name, options)
+    bias, batch = torch.linspace(-1, 2, 10), replace(make_batch(), label_smoothing=share)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.data.zero_()
+            layer.bias.data.copy_(bias)
+    *_, goal = method.objectives(model, batch)
+    surprise = -bias.log_softmax(0)
+    expected = (1 - share) * surprise[batch.labels].mean() + share * surprise.mean()
+    assert goal.parts["task"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def hooks(model):

@@ -66,13 +66,13 @@ def test_rse_on_a_linear_network_has_the_variance_of_the_formula(first):
 
 
 def test_rse_trains_on_one_noisy_pass_and_averages_softmax_over_samples():
-    method, batch = RSE(label_smoothing=0.1), random_batch()
+    method, batch = RSE(), random_batch()
     net = prepared(method)
     goal = only_objective(method, net, batch)
     generator = seeded()
     view = batch.transform(batch.images, generator)
     with pp.diffusion(net, generator=generator):
-        task = F.cross_entropy(net(view), batch.labels, label_smoothing=0.1)
+        task = F.cross_entropy(net(view), batch.labels)
     assert goal.loss.item() == pytest.approx(task.item(), rel=1e-5)
     x, variant = batch.images, RSE(samples=3)
     generator, passes = seeded(5), []
@@ -235,7 +235,6 @@ def test_mixed_precision_gives_finite_losses_in_full(method):
         (EnResNet, {"epsilon": 2.0}, "epsilon=2"),
         (EnResNet, {"step_size": -1.0}, "step_size=-1"),
         (FixedDiffusion, {"scale": -1.0}, "scale=-1"),
-        (FixedDiffusion, {"label_smoothing": 2.0}, "label_smoothing=2"),
     ],
 )
 def test_bad_options_are_named(kind, options, message):

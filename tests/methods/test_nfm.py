@@ -127,7 +127,7 @@ def test_places_are_the_input_and_the_first_three_stages_or_what_is_named():
 
 @pytest.mark.parametrize("place", ["", "stage"])
 def test_nfm_by_hand_with_forced_draws(monkeypatch, place):
-    method = NFM(additive=0.0, multiplicative=0.0, label_smoothing=0.1)
+    method = NFM(additive=0.0, multiplicative=0.0)
     net, batch = Watched(), random_batch(3, 8, transform=Identity())
     mix = Mix(place, torch.tensor([2, 0, 1]), torch.tensor(0.6))
     force(monkeypatch, method, mix)
@@ -135,7 +135,7 @@ def test_nfm_by_hand_with_forced_draws(monkeypatch, place):
     x, y = batch.images, batch.labels
     both = 0.6 * x + 0.4 * x[[2, 0, 1]]
     assert torch.allclose(net.seen[0], both)
-    own, other = (F.cross_entropy(net(both), labels, label_smoothing=0.1) for labels in (y, y[[2, 0, 1]]))
+    own, other = (F.cross_entropy(net(both), labels) for labels in (y, y[[2, 0, 1]]))
     assert goal.loss.item() == pytest.approx((0.6 * own + 0.4 * other).item(), rel=1e-5)
 
 
@@ -212,7 +212,6 @@ def test_what_images_go_through_is_stated():
         ({"alpha": 0.0}, "alpha=0.0 must be above 0 and finite"),
         ({"additive": -1.0}, "additive=-1"),
         ({"multiplicative": -1.0}, "multiplicative=-1"),
-        ({"label_smoothing": 2.0}, "label_smoothing=2"),
     ],
 )
 def test_bad_options_are_named(kind, options, message):

@@ -242,7 +242,6 @@ def test_views_and_mixture():
         {"views": "both augmented"},
         {"augmentor": AugMix(severity=10, width=4, operations=13)},
         {"diffusion_schedule": "cosine"},
-        {"label_smoothing": 0.12},
         {"samples": 3, "average": "logits"},
     ],
     ids=str,
@@ -274,7 +273,7 @@ def test_presets_hold_what_their_names_promise(preset):
         assert (config.train.lr, method["diffusion_lr"], method["samples"]) == (0.05, 0.015, 10)
     elif preset == "authors":
         assert (method["head"], method["schedule"], method["views"]) == ("relu", "authors", "both augmented")
-        assert (config.train.lr, method["diffusion_lr"], method["label_smoothing"]) == (0.06, 0.001, 0.12)
+        assert (config.train.lr, method["diffusion_lr"], config.train.label_smoothing) == (0.06, 0.001, 0.12)
         assert method["augmentor"] == {"name": "augmix", "severity": 10, "width": 10, "operations": 13}
     else:
         assert dict(method) == {}

@@ -7,7 +7,7 @@ import tomli_w
 
 import pdeplus as pp
 from pdeplus.errors import UserError
-from pdeplus.training.config import from_tables, presets, to_tables
+from pdeplus.training.config import config_hash, from_tables, presets, to_tables
 
 
 def test_overrides_win_over_preset_and_preset_over_defaults(tmp_path):
@@ -15,10 +15,10 @@ def test_overrides_win_over_preset_and_preset_over_defaults(tmp_path):
     base.write_text("[train]\nepochs = 3\nlr = 0.2\n[model]\nname = 'plain_cnn'\nwidth = 6\n")
     top = tmp_path / "top.toml"
     top.write_text("extends = 'base.toml'\n[train]\nlr = 0.3\n")
-    config = pp.load_config(top, ["train.batch_size=7", "seed=4", "method.name=erm", "method.label_smoothing=0.1"])
+    config = pp.load_config(top, ["train.batch_size=7", "seed=4", "method.name=mixup", "method.alpha=0.5"])
     assert (config.train.epochs, config.train.lr, config.train.batch_size, config.seed) == (3, 0.3, 7, 4)
     assert (config.model.name, config.model.options, config.name) == ("plain_cnn", {"width": 6}, "top")
-    assert (config.method.name, config.method.options) == ("erm", {"label_smoothing": 0.1})
+    assert (config.method.name, config.method.options) == ("mixup", {"alpha": 0.5})
 
 
 def test_only_one_level_of_extends(tmp_path):
@@ -63,7 +63,23 @@ def test_resolved_config_reads_back_as_itself(preset):
     again = to_tables(from_tables(tomllib.loads(tomli_w.dumps(tables))))
     assert again == tables
     assert "momentum" in tables["train"]
-    assert "label_smoothing" in tables["method"]
+    assert "width" in tables["model"]
+
+
+@pytest.mark.parametrize("table", ["method", "train"])
+def test_label_smoothing_has_an_old_name_which_hashes_still_have(table, tmp_path):
+    """The hashes are those that load_config gave when it was an option of each method."""
+    setting = f"{table}.label_smoothing=0.05"
+    for preset, known in (("demo", "2feca643ca83"), ("authors", "7874f784c654")):
+        config = pp.load_config(preset, [setting])
+        assert (config.train.label_smoothing, config_hash(config)) == (0.05, known)
+        assert "label_smoothing" not in to_tables(config)["method"]
+    for base in ("authors", "demo"):  # whose own is 0.12 and 0
+        (tmp_path / "mine.toml").write_text(f"extends = '{base}'\n[{table}]\nlabel_smoothing = 0.05\n")
+        assert config_hash(pp.load_config(tmp_path / "mine.toml")) == config_hash(pp.load_config(base, [setting]))
+        for other in ("method", "train"):
+            assert pp.load_config(tmp_path / "mine.toml", [f"{other}.label_smoothing=0"]).train.label_smoothing == 0
+    assert from_tables({table: {"label_smoothing": 0.05}}).train.label_smoothing == 0.05
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,13 @@ def test_resolved_config_reads_back_as_itself(preset):
         ("demo", ["train.epochs=true"], "train.epochs=True must be a whole number"),
         ("demo", ["train.lr=0"], "train.lr=0.0 must be above 0"),
         ("demo", ["train.validation=1.0"], "train.validation=1.0 must lie between 0 and 1"),
+        ("demo", ["train.label_smoothing=1.5"], "train.label_smoothing=1.5 must lie between 0 and 1"),
+        ("demo", ["method.label_smoothing=-1"], "train.label_smoothing=-1.0 must be at least 0"),
+        (
+            "demo",
+            ["method.label_smoothing=0.1", "train.label_smoothing=0.2"],
+            "method.label_smoothing=0.1: its name now is train.label_smoothing, which is 0.2; set one",
+        ),
         ("demo", ["train.precision=fp8"], "train.precision='fp8' must be one of 'fp32', 'bf16', 'fp16'"),
         ("demo", ["method.name=pdeplus"], "methods: 'pdeplus' is not known; did you mean 'pde_plus'"),
         ("demo", ["method.schedule=fast"], "method.schedule='fast' must be one of 'fused'"),
@@ -111,6 +134,20 @@ def test_dotted_names_load_from_the_users_code(tmp_path, monkeypatch):
         "def build(*, classes: int, channels: int, hidden: int = 3) -> nn.Module:\n"
         "    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))\n"
     )
+    (package / "smooth.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from pdeplus.methods.base import Method\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Smooth(Method):\n"
+        "    label_smoothing: float = 0.1\n"
+        "    def objectives(self, model, batch):\n"
+        "        yield from ()\n"
+    )
     monkeypatch.chdir(tmp_path)
     config = pp.load_config("demo", ["model.name=my_lab.tiny_net", "model.hidden=5"])
     assert config.model.options == {"hidden": 5}
+    both = ["method.label_smoothing=0.3", "train.label_smoothing=0.2"]  # a method's own option stays its own
+    config = pp.load_config("demo", ["method.name=my_lab.smooth", *both])
+    assert (config.method.options, config.train.label_smoothing) == ({"label_smoothing": 0.3}, 0.2)
+    hashes = [config_hash(pp.load_config("demo", ["method.name=my_lab.smooth", *some])) for some in (both[:1], both)]
+    assert hashes[0] != hashes[1]

@@ -3,10 +3,13 @@
 import copy
 import json
 import math
+import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
+import tomli_w
 import torch
 
 import pdeplus as pp
@@ -114,6 +117,19 @@ def test_same_seed_same_bits_and_global_randomness_untouched(tmp_path):
     assert torch.equal(state, torch.get_rng_state())
     weights = [(run.path / "model.safetensors").read_bytes() for run in (a, b, c)]
     assert weights[0] == weights[1] != weights[2]
+
+
+def test_label_smoothing_is_the_runs_also_where_an_older_config_has_it(tmp_path):
+    plain, run = (pp.train(quick(f"train.label_smoothing={s}"), tmp_path / f"{s}") for s in (0, 0.3))
+    assert run.metrics[0]["loss/task"] != plain.metrics[0]["loss/task"]
+    path = run.path / "config.toml"
+    tables = tomllib.loads(path.read_text())
+    tables["method"]["label_smoothing"] = tables["train"].pop("label_smoothing")
+    path.write_text(tomli_w.dumps(tables))
+    trained = (run.path / "model.safetensors").read_bytes()
+    (run.path / "model.safetensors").unlink()
+    shutil.rmtree(max((run.path / "checkpoints").iterdir()))
+    assert (pp.resume(run.path).path / "model.safetensors").read_bytes() == trained
 
 
 def test_average_of_weights(tmp_path, monkeypatch):

@@ -13,8 +13,8 @@ NEVER, USUAL_TRIM, USUAL_BLOCKS = 2**31 - 1, 128 * 1024, 65536
 def kept_memory() -> Generator[None]:
     """Within it freed memory stays with the process: the tensors of one step take the places of the step before.
 
-    Otherwise the system hands out large tensors page by page, each set to zero first, in every step: a sixth of the time
-    of one in the fast regime. Afterwards free memory goes back to the system. Nothing happens without glibc.
+    Otherwise the system hands out large tensors page by page, each set to zero first, in every step: a sixth of its
+    time in the fast regime. Afterwards free memory goes back to the system. Nothing happens without glibc.
     """
     try:
         libc = ctypes.CDLL(None)

@@ -116,6 +116,8 @@ class Batch:
     labels: Tensor
     transform: Callable[[Tensor, torch.Generator | None], Tensor]
     generator: torch.Generator
+    label_smoothing: float = 0.0
+    """Share of a label that the cross-entropy of the task spreads evenly over all classes."""
 
     def view(self) -> Tensor:
         """A freshly transformed view of the images."""

@@ -19,7 +19,7 @@ from torch import nn
 from ..augment.auto_augment import AutoAugment, Policy
 from ..data.base import Batch
 from ..errors import check_choice
-from .base import Method, Objective, check_range, objective_on, views_of
+from .base import Method, Objective, objective_on, views_of
 
 
 @final
@@ -29,12 +29,9 @@ class AutoAug(Method):
 
     policy: Policy = "cifar10"
     """The data set on which the 25 pairs were learnt; the PDE+ authors took "imagenet" for every data set."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_choice("method.policy", self.policy, Policy)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def label(self) -> str:
@@ -52,4 +49,4 @@ class AutoAug(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch, self.augmentor)[1:]
-        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+        yield objective_on(model, views, batch)

@@ -98,26 +98,22 @@ def views_of(batch: Batch, *augment: Callable[[Tensor, torch.Generator], Tensor]
 
 
 def objective_on(
-    model: nn.Module,
-    views: Sequence[Tensor],
-    labels: Tensor,
-    *,
-    label_smoothing: float = 0.0,
-    jsd: float = 0.0,
-    mix: Mix | None = None,
+    model: nn.Module, views: Sequence[Tensor], batch: Batch, *, jsd: float = 0.0, mix: Mix | None = None
 ) -> Objective:
     """Cross-entropy on the first view, and jsd times the Jensen-Shannon divergence of all: CE(v_1) + jsd · JS(v).
 
     The views go through the network as one batch; without `jsd` there is no such term. Losses are in full precision.
 
     Args:
-        views: each B×C×H×W, with the same labels, B; one view without `jsd`, at least two with it.
+        views: each B×C×H×W, with the batch's labels, B; one view without `jsd`, at least two with it.
+        batch: gives the labels and their smoothing.
         jsd: weight of the consistency, 0 or more.
         mix: how the images, or their features, were mixed; the labels are then mixed alike.
     """
+    labels, smoothing = batch.labels, batch.label_smoothing
     logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(labels), -1)
     first = logits[0]
-    task = over_mixed_labels(lambda y: F.cross_entropy(first, y, label_smoothing=label_smoothing), labels, mix)
+    task = over_mixed_labels(lambda y: F.cross_entropy(first, y, label_smoothing=smoothing), labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())

@@ -44,11 +44,9 @@ class DeepAug(Method):
     """Share of a batch's images that are distorted; the published data set has 2/3."""
     group: int = 8
     """Images that share one distortion."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
-        check_range(0, 1, share=self.share, label_smoothing=self.label_smoothing)
+        check_range(0, 1, share=self.share)
         check_range(1, 2**31, group=self.group)
 
     @property
@@ -71,7 +69,7 @@ class DeepAug(Method):
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         augmentor = partial(partly_augmented, augmentor=self.augmentor(batch.images.shape[1]), share=self.share)
         views = views_of(batch, augmentor)[1:]
-        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+        yield objective_on(model, views, batch)
 
 
 def partly_augmented(x: Tensor, generator: torch.Generator, *, augmentor: Augmentor, share: float) -> Tensor:

@@ -85,8 +85,6 @@ class EnResNet(Method):
     """Steps of PGD."""
     step_size: float = 0.007
     """Length of a step of PGD."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
     samples: int = 1
     """Noisy passes of the whole ensemble at test; 0 is the ensemble without noise."""
     average: Average = "probabilities"
@@ -96,7 +94,7 @@ class EnResNet(Method):
         if self.members < 1:
             raise UserError(f"method.members={self.members}: an ensemble needs networks; take 1 or more (published: 5)")
         check_range(0, math.inf, noise=self.noise, step_size=self.step_size, samples=self.samples)
-        check_range(0, 1, epsilon=self.epsilon, label_smoothing=self.label_smoothing)
+        check_range(0, 1, epsilon=self.epsilon)
         check_range(1, math.inf, steps=self.steps)
 
     @property
@@ -117,7 +115,7 @@ class EnResNet(Method):
         if self.adversarial:
             view = self.attacked(model, view, batch.labels, batch.generator)
         with diffusion(model, generator=batch.generator):
-            goal = objective_on(model, [view], batch.labels, label_smoothing=self.label_smoothing)
+            goal = objective_on(model, [view], batch)
         yield goal
 
     def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:

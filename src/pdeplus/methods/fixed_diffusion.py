@@ -13,7 +13,7 @@ Published: no number that we know of; its code was never released.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import torch
@@ -42,8 +42,6 @@ class FixedDiffusion(Method):
     """Cross-entropy on originals and augmentations, as PDE+; false for originals only."""
     augmentor: Augmentor = AugMix()
     """What makes the augmentations."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
@@ -51,7 +49,6 @@ class FixedDiffusion(Method):
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, scale=self.scale, samples=self.samples)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def label(self) -> str:
@@ -66,7 +63,7 @@ class FixedDiffusion(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch, *[self.augmentor] * self.mixture)
-        labels = batch.labels.repeat(len(views))
+        every_view = replace(batch, labels=batch.labels.repeat(len(views)))
         with diffusion(model, generator=batch.generator):
-            goal = objective_on(model, [torch.cat(views)], labels, label_smoothing=self.label_smoothing)
+            goal = objective_on(model, [torch.cat(views)], every_view)
         yield goal

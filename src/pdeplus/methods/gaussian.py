@@ -33,12 +33,10 @@ class Gaussian(Method):
     """Standard deviation of the noise, for images in [0, 1]: 0.05 (weak) or 0.1 (strong) as published."""
     share: float = 1.0
     """Share of a batch's images that get noise: 1 (weak) or 0.5 (strong) as published."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, sigma=self.sigma)
-        check_range(0, 1, share=self.share, label_smoothing=self.label_smoothing)
+        check_range(0, 1, share=self.share)
 
     @property
     def label(self) -> str:
@@ -57,4 +55,4 @@ class Gaussian(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch, self.noise)[1:]
-        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+        yield objective_on(model, views, batch)

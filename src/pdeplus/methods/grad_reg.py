@@ -34,21 +34,18 @@ class GradReg(Method):
 
     penalty: float = 0.02
     """λ, weight of the gradients' mean length."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, penalty=self.penalty)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch)
         if not self.penalty:
-            yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+            yield objective_on(model, views, batch)
             return
         images = views[0].detach().requires_grad_()
         logits = logits_of(model(images))
-        losses = F.cross_entropy(logits, batch.labels, label_smoothing=self.label_smoothing, reduction="none")
+        losses = F.cross_entropy(logits, batch.labels, label_smoothing=batch.label_smoothing, reduction="none")
         task, gradient = losses.mean(), gradient_norms(losses, images).mean()
         loss, parts = task + self.penalty * gradient, {"task": task, "gradient": gradient}
         yield Objective(loss, parts=parts, metrics={"accuracy": accuracy(logits, batch.labels)})

@@ -19,7 +19,7 @@ from torch import nn
 from ..core.network import INPUT
 from ..data.base import Batch
 from ._mixing import check_alpha, draw_mix, mixed
-from .base import Method, Objective, check_range, objective_on, views_of
+from .base import Method, Objective, objective_on, views_of
 
 
 @final
@@ -29,14 +29,11 @@ class Mixup(Method):
 
     alpha: float = 1.0
     """α of λ ~ Beta(α, α): 1 draws λ uniformly, less draws it nearer to 0 and 1."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         (view,) = views_of(batch)
         mix = draw_mix([INPUT], batch.labels, self.alpha, batch.generator)
-        yield objective_on(model, [mixed(view, mix)], batch.labels, label_smoothing=self.label_smoothing, mix=mix)
+        yield objective_on(model, [mixed(view, mix)], batch, mix=mix)

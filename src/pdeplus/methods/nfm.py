@@ -38,13 +38,10 @@ class NFM(Method):
     """Level of the multiplicative noise, m."""
     placement: Literal["stage"] | tuple[str, ...] = "stage"
     """Mix at the input, and behind the first three stages or the named modules."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
         check_range(0, math.inf, additive=self.additive, multiplicative=self.multiplicative)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -56,9 +53,9 @@ class NFM(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views, labels = views_of(batch), batch.labels
-        mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
+        views = views_of(batch)
+        mix = draw_mix(mixing_places(model, self.placement), batch.labels, self.alpha, batch.generator)
         levels = self.additive, self.multiplicative
         with changing(model, {mix.place: lambda h: noisy(mixed(h, mix), *levels, batch.generator)}):
-            goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, mix=mix)
+            goal = objective_on(model, views, batch, mix=mix)
         yield goal

@@ -52,15 +52,13 @@ class NoisyMix(Method):
     """Share of the elements that the noise leaves alone."""
     placement: Literal["stage"] | tuple[str, ...] = "stage"
     """Mix at the input, and behind the first three stages or the named modules."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         if not self.jsd > 0:
             raise UserError(f"method.jsd={self.jsd} must be above 0: NoisyMix without consistency is method.name='nfm'")
         check_alpha(self.alpha)
         check_range(0, math.inf, additive=self.additive, multiplicative=self.multiplicative)
-        check_range(0, 1, sparsity=self.sparsity, label_smoothing=self.label_smoothing)
+        check_range(0, 1, sparsity=self.sparsity)
         check_views(self.jsd, self.augmentor)
 
     @property
@@ -73,10 +71,10 @@ class NoisyMix(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views, labels = views_of(batch, self.augmentor, self.augmentor), batch.labels
-        mix = draw_mix(mixing_places(model, self.placement), labels, self.alpha, batch.generator)
+        views = views_of(batch, self.augmentor, self.augmentor)
+        mix = draw_mix(mixing_places(model, self.placement), batch.labels, self.alpha, batch.generator)
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
-            goal = objective_on(model, views, labels, label_smoothing=self.label_smoothing, jsd=self.jsd, mix=mix)
+            goal = objective_on(model, views, batch, jsd=self.jsd, mix=mix)
         yield goal
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:

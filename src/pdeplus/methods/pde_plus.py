@@ -88,15 +88,12 @@ class PDEPlus(Method):
     jsd: float = 6.0
     """Weight of the agreement of the two diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
     authors). Without the mixture there is but one prediction, and none."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range(0, 1, label_smoothing=self.label_smoothing)
         check_range(0, math.inf, diffusion_lr=self.diffusion_lr, coverage_weight=self.coverage_weight)
         check_range(0, math.inf, jsd=self.jsd, samples=self.samples)
         check_range(2, math.inf, coverage_images=self.coverage_images)
@@ -141,11 +138,9 @@ class PDEPlus(Method):
         original, similar = views_of(batch, self.augmentor)
         if self.views == "both augmented":
             original, similar = similar, views_of(batch, self.augmentor)[1]
-        inputs, labels = original, batch.labels
-        if self.mixture:
-            inputs, labels = torch.cat([original, similar]), labels.repeat(2)
+        inputs = torch.cat([original, similar]) if self.mixture else original
         if self.schedule == "fused":
-            yield self._fused(model, inputs, labels, similar, batch.generator)
+            yield self._fused(model, inputs, similar, batch)
             return
         local, authors = self.coverage_gradient == "local", self.schedule == "authors"
         graph = authors or not local
@@ -159,7 +154,7 @@ class PDEPlus(Method):
         yield Objective(coverage, parts={"coverage": coverage}, update=("diffusion",), reach=reach, metrics=scales)
         with diffusion(model, generator=batch.generator):
             logits = logits_of(model(inputs))
-        yield self._task(logits, labels)
+        yield self._task(logits, batch)
 
     def coverage(self, twin: Trace, trace: Trace) -> Tensor:
         """The diffusion distribution coverage objective: -log p(h_l^a | h_l), summed over the blocks."""
@@ -176,9 +171,7 @@ class PDEPlus(Method):
         total = torch.stack(losses)
         return total.sum() if self.coverage_reduction == "sum" else total.mean()
 
-    def _fused(
-        self, model: nn.Module, inputs: Tensor, labels: Tensor, similar: Tensor, generator: torch.Generator
-    ) -> Objective:
+    def _fused(self, model: nn.Module, inputs: Tensor, similar: Tensor, batch: Batch) -> Objective:
         """One gradient-free plain pass, unless twins are diffused, one diffused pass, one backward.
 
         g_φ sees detached features, so the summed loss gives φ the gradient of both terms and everything
@@ -188,19 +181,20 @@ class PDEPlus(Method):
         if self.twins == "plain":
             with torch.no_grad():
                 twin = plain_features(model, learnt)
-        with diffusion(model, generator=generator, local=True, learn_from=len(learnt)) as trace:
+        with diffusion(model, generator=batch.generator, local=True, learn_from=len(learnt)) as trace:
             logits = logits_of(model(inputs))
         if self.twins == "diffused":
             twin = Trace(trace.names, [h[len(similar) :][: len(learnt)] for h in trace.means])
-        return self._task(logits, labels, covered=(twin, trace))
+        return self._task(logits, batch, covered=(twin, trace))
 
-    def _task(self, logits: Tensor, labels: Tensor, covered: tuple[Trace, Trace] | None = None) -> Objective:
+    def _task(self, logits: Tensor, batch: Batch, covered: tuple[Trace, Trace] | None = None) -> Objective:
         """Cross-entropy, the agreement of both views where there are two and it has a weight, the coverage if fused."""
-        seen = len(logits) // 2 if self.mixture and self.supervised == "original" else len(logits)
-        parts = {"task": F.cross_entropy(logits[:seen], labels[:seen], label_smoothing=self.label_smoothing)}
+        labels = batch.labels.repeat(1 + self.mixture)
+        seen = len(batch.labels) if self.supervised == "original" else len(labels)
+        parts = {"task": F.cross_entropy(logits[:seen], labels[:seen], label_smoothing=batch.label_smoothing)}
         metrics, update = {"accuracy": accuracy(logits, labels)}, ("task",)
         if self.jsd and self.mixture:
-            parts["consistency"] = jensen_shannon(logits.float().view(2, len(logits) // 2, -1))
+            parts["consistency"] = jensen_shannon(logits.float().view(2, len(batch.labels), -1))
         if covered:
             parts["coverage"] = self.coverage_weight * self.coverage(*covered)
             metrics, update = metrics | mean_scales(covered[1]), ("task", "diffusion")

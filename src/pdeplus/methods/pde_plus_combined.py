@@ -60,8 +60,6 @@ class PDEPlusCombined(Method):
     """σ at the start."""
     diffusion_lr: float = 0.001
     """Learning rate of Adam on φ."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
@@ -90,7 +88,7 @@ class PDEPlusCombined(Method):
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
             logits = logits_of(model(torch.cat([original, *views]))).float()
         seen, labels = logits[: 2 * len(original)], batch.labels.repeat(2)
-        task = F.cross_entropy(seen, labels, label_smoothing=self.label_smoothing)
+        task = F.cross_entropy(seen, labels, label_smoothing=batch.label_smoothing)
         consistency = jensen_shannon(logits.view(3, len(original), -1))
         coverage = torch.stack([self._frame.coverage(twin, trace) for twin in twins]).mean()
         yield Objective(
@@ -107,7 +105,6 @@ class PDEPlusCombined(Method):
             block=self.block,
             initial_scale=self.initial_scale,
             diffusion_lr=self.diffusion_lr,
-            label_smoothing=self.label_smoothing,
             samples=self.samples,
             average=self.average,
         )

@@ -48,8 +48,6 @@ class PGD(Method):
     """Begin at a random change within epsilon instead of at none."""
     attack_mode: AttackMode = "train"
     """Mode of the network while attacked: train, whose passes count in BatchNorm's running statistics, or eval."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
 
     def __post_init__(self) -> None:
         check_choice("method.norm", self.norm, Norm)
@@ -57,7 +55,6 @@ class PGD(Method):
         check_range(0, 1 if self.norm == "linf" else math.inf, epsilon=self.size)
         check_range(1, math.inf, steps=self.steps)
         check_range(0, math.inf, step_size=0 if self.step_size == "by steps" else self.step_size)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def label(self) -> str:
@@ -76,7 +73,7 @@ class PGD(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         x = self.attacked(model, views_of(batch)[0], batch.labels, batch.generator)
-        yield objective_on(model, [x], batch.labels, label_smoothing=self.label_smoothing)
+        yield objective_on(model, [x], batch)
 
     def attacked(self, model: nn.Module, x: Tensor, labels: Tensor, generator: torch.Generator | None) -> Tensor:
         """x + δ, in [0, 1] and without a gradient."""

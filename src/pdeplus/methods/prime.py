@@ -32,12 +32,9 @@ class PrimeTraining(Method):
     """What makes the views."""
     jsd: float = 12.0
     """Weight of the consistency of the clean and two augmented views; 0 for one augmented view."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, jsd=self.jsd)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
         check_views(self.jsd, self.augmentor)
 
     @property
@@ -46,4 +43,4 @@ class PrimeTraining(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
-        yield objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
+        yield objective_on(model, views, batch, jsd=self.jsd)

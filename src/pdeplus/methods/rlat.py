@@ -51,13 +51,10 @@ class RLAT(Method):
     """Weight of the consistency of the clean and two augmented views; 12 as published for AugMix, 0 for one view."""
     attack_mode: AttackMode = "train"
     """Mode of the network while attacked: train, whose pass counts in BatchNorm's running statistics, or eval."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy that is trained on; the attack's has none."""
 
     def __post_init__(self) -> None:
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
         check_range(0, math.inf, epsilon=self.size, jsd=self.jsd)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
         check_views(self.jsd, self.augmentor)
 
     @property
@@ -86,7 +83,7 @@ class RLAT(Method):
         views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
         deltas = self.perturbations(model, torch.cat(views), batch.labels.repeat(len(views)))
         with changing(model, {place: adding(delta, place) for place, delta in deltas.items()}):
-            goal = objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing, jsd=self.jsd)
+            goal = objective_on(model, views, batch, jsd=self.jsd)
         yield goal
 
     def perturbations(self, model: nn.Module, x: Tensor, labels: Tensor) -> dict[str, Tensor]:

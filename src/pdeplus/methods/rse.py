@@ -36,8 +36,6 @@ class RSE(Method):
     """Standard deviation of the noise before the first convolution, where images span [0, 1]."""
     inner: float = 0.1
     """Standard deviation of the noise before every other convolution."""
-    label_smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
     samples: int = 10
     """Noisy passes at test; 0 is the network without noise, for which it was not trained."""
     average: Average = "probabilities"
@@ -45,7 +43,6 @@ class RSE(Method):
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, first=self.first, inner=self.inner, samples=self.samples)
-        check_range(0, 1, label_smoothing=self.label_smoothing)
 
     @property
     def label(self) -> str:
@@ -73,5 +70,5 @@ class RSE(Method):
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch)
         with diffusion(model, generator=batch.generator):
-            goal = objective_on(model, views, batch.labels, label_smoothing=self.label_smoothing)
+            goal = objective_on(model, views, batch)
         yield goal

@@ -167,7 +167,7 @@ def _seconds(config: Config, precision: str, method: Method, net: nn.Module, exp
     stream = generator_for(0, "estimate", device=engine.device)
     images = torch.rand(size, *expects.shape, generator=stream, device=engine.device)
     labels = torch.arange(size, device=engine.device) % len(expects.classes)
-    batch = Batch(images, labels, lambda x, generator: x, stream)
+    batch = Batch(images, labels, lambda x, generator: x, stream, config.train.label_smoothing)
     optimizers = build_optimizers(method, net.train(), config.train)
 
     with torch.random.fork_rng():

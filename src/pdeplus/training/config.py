@@ -82,6 +82,8 @@ class Train:
     """Greatest shift of training images in pixels; -1 for the data set's own, an eighth of a side."""
     border: Literal["black", "reflected"] = field(default="black", metadata=NEW)
     """What comes in at the edge of a shifted image."""
+    label_smoothing: float = field(default=0.0, metadata=NEW)
+    """Share of a label that the task's cross-entropy spreads evenly over all classes, in [0, 1]."""
 
     def __post_init__(self) -> None:
         positive = ("epochs", "batch_size", "lr")
@@ -91,6 +93,8 @@ class Train:
                 raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} {least}")
         if not 0 < self.validation < 1:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
+        if self.label_smoothing > 1:
+            raise UserError(f"train.label_smoothing={self.label_smoothing} must lie between 0 and 1")
         if self.nesterov and not self.momentum:
             raise UserError("train.nesterov=true needs train.momentum above 0")
         for name, applies in (("ema", True), ("momentum", self.optimizer == "adamw")):
@@ -125,7 +129,7 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
         insert(together, override)
     defaults = {key: {"name": cast(Part, getattr(Config(), key)).name} for key in FAMILY_OF}
-    return from_tables(_merge(_merge(defaults, _read(preset)), together))
+    return from_tables(_lay(_merge(defaults, _read(preset)), together))
 
 
 def presets() -> dict[str, str]:
@@ -138,7 +142,7 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     """A checked Config from nested tables."""
     known = {f.name for f in fields(Config)}
     values = dict[str, Any]()
-    for key, value in tables.items():
+    for key, value in _lay({}, tables).items():
         if key not in known:
             raise unknown(f"{key}={value!r}: the key", key, sorted(known))
         if key in FAMILY_OF:
@@ -164,6 +168,8 @@ def config_hash(config: Config) -> str:
     tables = to_tables(replace(config, name="", seed=0))
     if config.data.name != "image_folder":  # whose root is the data set
         tables["data"].pop("root", None)
+    if "." not in config.method.name:  # each of our methods once had this option itself
+        tables["method"]["label_smoothing"] = tables["train"].pop("label_smoothing")
     for key, kind in (("train", Train), ("method", find("methods", config.method.name))):
         for option in fields(kind) if is_dataclass(kind) else ():
             if "new" in option.metadata and tables[key].get(option.name) == option.default:
@@ -213,11 +219,11 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     base = tables.pop("extends", None)
     tables.setdefault("name", file.name.removesuffix(".toml"))
     if base is None:
-        return tables
+        return _lay({}, tables)
     beside = path.parent / str(base)  # a file's `extends` is relative to the file
     if extended:
         raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
-    return _merge(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
+    return _lay(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
 
 
 def insert(tables: dict[str, Any], override: str) -> None:
@@ -240,6 +246,23 @@ def insert(tables: dict[str, Any], override: str) -> None:
         existing["name"] = value
     else:
         tables[last] = value
+
+
+def _lay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under`, with method.label_smoothing moved to train.label_smoothing, its name now.
+
+    A user's own method may have such an option itself, and keeps it.
+    """
+    merged = _merge(under, over)
+    method = merged.get("method")
+    options = dict(cast(Mapping[str, Any], method)) if isinstance(method, Mapping) else {}
+    if "label_smoothing" not in options or "." in str(options.get("name")):
+        return merged
+    old = options.pop("label_smoothing")
+    new = _table("train", over.get("train", {})).get("label_smoothing", old)
+    if new != old:
+        raise UserError(f"method.label_smoothing={old}: its name now is train.label_smoothing, which is {new}; set one")
+    return _merge(merged | {"method": options}, {"train": {"label_smoothing": new}})
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

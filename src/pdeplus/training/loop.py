@@ -157,7 +157,8 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
     set_learning_rates(session.optimizers, session.peaks, factor)
     images, labels = session.on_device(next(coming))
     stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)
-    batch, weight = Batch(images, labels, transform, stream), len(labels) * processes.world / size
+    batch = Batch(images, labels, transform, stream, settings.label_smoothing)
+    weight = len(labels) * processes.world / size
     tools = session.optimizers, session.engine, settings.clip_norm
     try:
         logs = train_step(session.model, session.method, batch, *tools, weight)

@@ -82,7 +82,8 @@ def time_steps(session: Session, clock: Callable[[], float] = time.perf_counter)
         for _ in range(1 + ROUNDS):
             for precision, taken in seconds.items():
                 stream = generator_for(session.seed, "precision", device=device)
-                batch = Batch(images, labels, session.split.transform, stream)
+                smoothing = session.settings.label_smoothing
+                batch = Batch(images, labels, session.split.transform, stream, smoothing)
                 started = clock()
                 train_step(model, session.method, batch, optimizers, Engine(precision))
                 if device.type != "cpu":
