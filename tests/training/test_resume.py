@@ -36,7 +36,7 @@ def kill_when(process: BaseProcess, happened, seconds=120) -> bool:
 
 
 def without_times(run: Run) -> list[dict]:
-    timing = ("seconds", "images_per_second")
+    timing = ("seconds", "core_seconds", "images_per_second")
     return [{k: v for k, v in record.items() if k not in timing} for record in run.metrics]
 
 

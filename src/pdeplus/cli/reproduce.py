@@ -26,7 +26,7 @@ from .base import add_choice, pick
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every cell")
-    size = "the paper's own, minutes per cell on a CPU core (default), or seconds"
+    size = "the paper's own; networks that converge in minutes; narrow ones, minutes per cell (default); or seconds"
     add_choice(parser, "--size", SizeName, old="--scale", default="small", help=size)
     parser.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the size's own)")
     out = "folder for runs and results (default: reproduced)"

@@ -19,7 +19,7 @@ from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
 from ..training.run_folder import Expects, build_network
 
-TRIAL = 4
+TRIAL = 8
 """Images in the training step that is counted."""
 
 
@@ -68,6 +68,7 @@ def training_flops(config: Config, method: Method, expects: Expects, images: int
     """Operations of learning from so many images, counted on one small step of a network like the run's."""
     net = build_network(config, method, expects)
     net.train()
+    method = method.in_batches(TRIAL, max(config.train.batch_size, TRIAL))
     optimizers = build_optimizers(method, net, config.train)
     stream = generator_for(0, "cost")
     shape = (TRIAL, *expects.shape)

@@ -96,6 +96,8 @@ class Record:
     flops: float | None = None
     """Operations of predicting one image."""
     train_seconds: float | None = None
+    train_core_seconds: float | None = None
+    """Training time of all cores together, without what other processes took of them."""
     train_flops: float | None = None
     machine: str = ""
     commit: str | None = None

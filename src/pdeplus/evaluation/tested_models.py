@@ -80,6 +80,7 @@ def tested_run(
     metrics, source = run.metrics, build_source(config)
     passes = method.samples
     claimed = overlaps_of(method, source.transform)
+    cores = [record["core_seconds"] for record in metrics if "core_seconds" in record]
     about = {
         "model": name or method.label,
         "seed": config.seed,
@@ -91,6 +92,7 @@ def tested_run(
         "average": method.average,
         "overlaps": tuple(sorted({name for names in claimed.values() for name in names})),
         "train_seconds": sum(record["seconds"] for record in metrics),
+        "train_core_seconds": sum(cores) if len(cores) == len(metrics) else None,
     }
 
     def cost() -> dict[str, Any]:

@@ -78,6 +78,10 @@ class Method(ABC):
         """The optimisers by name; a param group with schedule="constant" keeps its learning rate."""
         return {"task": build(model.parameters())}
 
+    def in_batches(self, size: int, usual: int) -> "Method":
+        """The method with what depends on the size of a batch in proportion: for `size` images in place of `usual`."""
+        return self
+
     @abstractmethod
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """One training step: code after a yield runs after that objective's update."""

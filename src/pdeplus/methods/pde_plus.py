@@ -16,7 +16,7 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, final
 
 import torch
@@ -113,6 +113,10 @@ class PDEPlus(Method):
     @property
     def learns_plain(self) -> bool:
         return self.twins == "plain"
+
+    def in_batches(self, size: int, usual: int) -> "PDEPlus":
+        learnt = max(2, round(min(self.coverage_images, usual) * size / usual))
+        return replace(self, coverage_images=learnt)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return add_diffusion(

@@ -98,9 +98,16 @@ class FastCNN(nn.Module):
         return self.head(h.amax((2, 3))) / TEMPERATURE
 
 
-def build(*, classes: int, channels: int, widths: tuple[int, ...] = (32, 128, 128), residual: bool = False) -> FastCNN:
-    """A fast CNN with so many channels in its three groups; `residual` adds the input of each group's second half."""
-    return FastCNN(classes=classes, channels=channels, widths=widths, residual=residual)
+def build(
+    *, classes: int, channels: int, width: int = 32, widths: tuple[int, ...] = (), residual: bool = False
+) -> FastCNN:
+    """A fast CNN; its groups have `width`, 4 × `width` and 4 × `width` channels, or `widths`.
+
+    `residual` adds the input of each group's second half to its output.
+    """
+    check_sizes(classes=classes, channels=channels, width=width)
+    groups = widths or (width, 4 * width, 4 * width)
+    return FastCNN(classes=classes, channels=channels, widths=groups, residual=residual)
 
 
 def _group(inputs: int, outputs: int, residual: bool) -> nn.Sequential:

@@ -28,7 +28,7 @@ from .cells import Cell, is_tested, is_trained
 
 TRIAL = 32
 """At most so many images are in the step that is timed."""
-TEST_SETS = {"corruptions": 76, "domains": 4, "augmented": 6, "none": 0}
+TEST_SETS = {"corruptions": 76, "clean": 1, "domains": 4, "augmented": 6, "none": 0}
 COPIES = 6
 """Copies of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
 

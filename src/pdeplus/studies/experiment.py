@@ -13,12 +13,12 @@ from typing import Any, Literal, cast, final, get_args
 
 from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
-from ..training.config import Part, presets
+from ..training.config import Part, preset_settings, presets
 
-SizeName = Literal["full", "small", "smoke"]
-"""The paper's own; the study's, minutes a run on a CPU core; seconds."""
-Tests = Literal["corruptions", "domains", "augmented", "none"]
-"""The fifteen corruptions; the data set's other domains; test images under augmentations; nothing is tested."""
+SizeName = Literal["full", "fast", "small", "smoke"]
+"""The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds."""
+Tests = Literal["corruptions", "clean", "domains", "augmented", "none"]
+"""Clean test images and the fifteen corruptions; clean ones; other domains; images under augmentations; no test."""
 OLD_KEYS = {"recipe": "method"}
 """What files of experiments used to call a key, and its name now."""
 
@@ -132,7 +132,8 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     sizes = dict[SizeName, Size]()
     for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
         usual, its = common[size], tables.pop(size, {})
-        settings_of_both = {"set": [*usual.get("set", ()), *its.get("set", ())]}
+        regime = preset_settings(usual.pop("preset")) if "preset" in usual else []
+        settings_of_both = {"set": [*regime, *usual.get("set", ()), *its.get("set", ())]}
         sizes[size] = Size(**_checked(f"size {size}", Size, usual | its | settings_of_both | {"name": size}))
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
     own = _checked(f"experiment {name}", Experiment, tables)

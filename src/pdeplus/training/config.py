@@ -138,6 +138,12 @@ def presets() -> dict[str, str]:
     return {f.name.removesuffix(".toml"): f.read_text("utf-8").partition("\n")[0].lstrip("# ") for f in files}
 
 
+def preset_settings(preset: str) -> list[str]:
+    """The network and the training of a preset as `key=value` overrides."""
+    tables = _read(preset)
+    return [f"{key}.{name}={json.dumps(value)}" for key in ("model", "train") for name, value in tables[key].items()]
+
+
 def from_tables(tables: Mapping[str, Any]) -> Config:
     """A checked Config from nested tables."""
     known = {f.name for f in fields(Config)}

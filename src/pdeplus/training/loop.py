@@ -149,7 +149,7 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
 
     The batch has the training images at `places`; this process's share of them is the next of `coming`.
     """
-    started, settings, processes = time.monotonic(), session.settings, session.processes
+    started, worked, settings, processes = time.monotonic(), time.process_time(), session.settings, session.processes
     size, transform = len(places), session.transform(session.progress.epoch, processes.share(places))
     torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
     warmup = round(settings.warmup * session.per_epoch)
@@ -170,7 +170,7 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
     if processes.world > 1:  # the means over the images of all processes
         means = processes.sum(torch.stack([value.float() for value in logs.values()]) * (weight / processes.world))
         logs = dict(zip(logs, means, strict=True))
-    session.progress.add(logs, size, time.monotonic() - started)
+    session.progress.add(logs, size, time.monotonic() - started, time.process_time() - worked)
     return logs
 
 
@@ -204,7 +204,8 @@ def finish_epoch(session: Session) -> None:
         record["validation/shifted_accuracy"], _ = _test(session, session.split.shifted, "validate shifted")
     if not math.isfinite(record["validation/nll"]):
         raise RunFailed(f"epoch {progress.epoch + 1}: the validation loss is not finite; {WHAT_TO_TRY}")
-    record |= {"seconds": progress.seconds, "images_per_second": progress.images / max(progress.seconds, 1e-9)}
+    record |= {"seconds": progress.seconds, "core_seconds": progress.core_seconds}
+    record["images_per_second"] = progress.images / max(progress.seconds, 1e-9)
     progress.close_epoch(record)
 
 

@@ -42,6 +42,8 @@ class Progress:
     """The next batch of that epoch."""
     seconds: float = 0.0
     """Training time of that epoch so far."""
+    core_seconds: float = 0.0
+    """The same in time of all cores of this process, without what others took of them."""
     totals: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     """Sums of this epoch's logs, each weighted by its batch's images."""
     images: int = 0
@@ -49,16 +51,18 @@ class Progress:
     history: list[Metrics] = field(default_factory=list[Metrics])
     """One record per finished epoch."""
 
-    def add(self, logs: Mapping[str, Tensor], images: int, seconds: float) -> None:
+    def add(self, logs: Mapping[str, Tensor], images: int, seconds: float, core_seconds: float) -> None:
         """Count one step in."""
-        self.batch, self.images, self.seconds = self.batch + 1, self.images + images, self.seconds + seconds
+        self.batch, self.images = self.batch + 1, self.images + images
+        self.seconds, self.core_seconds = self.seconds + seconds, self.core_seconds + core_seconds
         for name, value in logs.items():
             self.totals[name] = self.totals.get(name, torch.zeros_like(value)) + value * images
 
     def close_epoch(self, record: Metrics) -> None:
         """File the epoch's record and start the next."""
         self.history.append(record)
-        self.epoch, self.batch, self.seconds, self.images, self.totals = self.epoch + 1, 0, 0.0, 0, {}
+        self.epoch, self.batch, self.images, self.totals = self.epoch + 1, 0, 0, {}
+        self.seconds = self.core_seconds = 0.0
 
 
 @dataclass

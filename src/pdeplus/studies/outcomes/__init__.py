@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from ..study import Outcome, Study
-from . import figures, tables
+from . import costs, figures, tables
 
 OUTCOMES: Mapping[str, Callable[[Study], Outcome]] = {
     "scores": tables.scores_table,
@@ -17,5 +17,6 @@ OUTCOMES: Mapping[str, Callable[[Study], Outcome]] = {
     "scale": figures.scale,
     "losses": figures.losses,
     "surfaces": figures.surfaces,
+    "time_to_accuracy": costs.time_to_accuracy,
     "parts": tables.parts,
 }
