@@ -17,6 +17,14 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+FAST = [
+    "data.name=synthetic", "data.size=16", "model.width=16", "method.name=pde_plus", "method.coverage_images=12",
+    "train.limit=200", "train.epochs=3", "train.batch_size=20", "train.ema=0.9", "train.checkpoint_seconds=0",
+]  # fmt: skip
+"""Over the preset `fast`: whitening, Muon, rates of their own, a linear schedule, alternating flips, reflected borders,
+label smoothing, and a precision that is measured when the run begins."""
+
+
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory) -> Run:
     return pp.train(pp.load_config("demo", OPTIONS), tmp_path_factory.mktemp("reference") / "run")
@@ -69,6 +77,18 @@ def test_killed_at_several_points_and_during_a_checkpoint_write(tmp_path, refere
     same(Run.load(folder), reference)
     sessions = json.loads((folder / "environment.json").read_text())
     assert len(sessions) == 5
+
+
+def test_every_option_of_the_fast_regime_survives_a_kill(tmp_path):
+    folder, fast = tmp_path / "run", [*FAST, "train.precision=auto"]
+    process = start("train", "fast", *fast, "--out", "run", cwd=tmp_path)
+    assert kill_when(process, lambda: any(name >= "000000004" for name in checkpoints(folder)))
+    process = start("train", "--resume", "run", cwd=tmp_path)
+    assert kill_when(process, lambda: any(name.endswith(".tmp") and name > "000000013" for name in checkpoints(folder)))
+    resumed = resume(folder)
+    chosen = json.loads((folder / "precision.json").read_bytes())["precision"]
+    whole = pp.train(pp.load_config("fast", [*FAST, f"train.precision={chosen}"]), tmp_path / "whole")
+    same(resumed, whole)
 
 
 def test_killed_before_the_first_checkpoint(tmp_path, reference):

@@ -5,7 +5,7 @@ saves: 94 % on CIFAR-10 in 3.29 seconds on a single GPU, arXiv 2404.00498.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,8 @@ class Whitening(FitsImages, nn.Conv2d):
         n, mean = patches.shape[1], patches.mean(0)
         if len(patches) <= n:
             raise UserError(f"fast_cnn whitens patches of {n} numbers and the training images have {len(patches)} only")
-        variances, directions = torch.linalg.eigh((patches - mean).mT @ (patches - mean) / len(patches))
+        covariance = (patches - mean).mT @ (patches - mean) / len(patches)
+        variances, directions = cast(tuple[Tensor, Tensor], torch.linalg.eigh(covariance))
         if not variances.mean() > 1e-9:
             raise UserError("fast_cnn whitens the patches of the training images, which are all of one colour")
         deviations = variances.clamp(min=0).add(LEAST_VARIANCE * variances.mean()).sqrt()
@@ -70,7 +71,7 @@ class Residual(nn.Sequential):
     """h + f(h): one Euler step of the transport equation's characteristics."""
 
     def forward(self, h: Tensor) -> Tensor:  # type: ignore[reportIncompatibleMethodOverride]
-        return h + super().forward(h)
+        return h + cast(Tensor, super().forward(h))
 
 
 @final

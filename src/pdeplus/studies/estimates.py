@@ -165,7 +165,7 @@ def format_run(config: Config) -> str:
         f"{flops / 1e15:.3g} PFLOP; about {minutes:.1f} minutes here ({threads} thread{'s' * (threads != 1)}, "
         f"{cost.precision}, {cost.per_second:.0f} images a second; tests not counted), {cost.gigabytes:.2f} GB of disk",
     ]
-    known = tomllib.loads((resources.files(__package__) / "expected.toml").read_text("utf-8"))
+    known = tomllib.loads((resources.files("pdeplus.studies") / "expected.toml").read_text("utf-8"))
     one = known.get(config_hash(config))
     lines.append(f"accuracy to expect: {one}" if one else "accuracy to expect: these settings were not measured")
     return "\n".join(lines)

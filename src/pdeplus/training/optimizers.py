@@ -6,7 +6,7 @@ Vectors (biases, norms) and the head, the last linear layer, may have learning r
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,8 @@ def build_optimizers(method: Method, model: nn.Module, settings: Train) -> dict[
 def head_of(model: nn.Module) -> nn.Parameter | None:
     """The matrix of the model's last linear layer, ADD blocks aside."""
     within = {module for block in model.modules() if isinstance(block, ADDBlock) for module in block.modules()}
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in within]
-    return layers[-1].weight if layers else None
+    matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m not in within]
+    return cast(nn.Parameter, matrices[-1]) if matrices else None
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], settings: Train, head: nn.Parameter | None = None) -> Optimizer:
@@ -43,8 +43,8 @@ def build_optimizer(parameters: Iterable[nn.Parameter], settings: Train, head: n
         return SGD(groups, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
     if s.optimizer == "adamw":
         return AdamW(groups, s.lr, (s.momentum, 0.999), weight_decay=s.weight_decay)
-    shared = {"momentum": s.momentum, "weight_decay": s.weight_decay, "nesterov": s.nesterov}
-    return Muon(groups, lr=s.lr, **shared, filter_norm=s.filter_norm)
+    options = {"lr": s.lr, "momentum": s.momentum, "weight_decay": s.weight_decay}
+    return Muon(groups, **options, nesterov=s.nesterov, filter_norm=s.filter_norm)
 
 
 def parameter_groups(

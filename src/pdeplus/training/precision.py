@@ -8,6 +8,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -39,13 +40,11 @@ def chosen_precision(session: Session, folder: Path) -> str:
         return session.settings.precision
     path = folder / FILE
     if path.is_file():
-        try:
-            precision = json.loads(path.read_bytes())["precision"]
-        except (ValueError, KeyError, TypeError):
-            precision = None
-        if precision not in get_args(Candidate):
-            raise UserError(f"{path} is damaged; put it back from a copy, or set train.precision in config.toml")
-        return precision
+        with suppress(ValueError, KeyError, TypeError):
+            kept = json.loads(path.read_bytes())["precision"]
+            if kept in get_args(Candidate):
+                return kept
+        raise UserError(f"{path} is damaged; put it back from a copy, or set train.precision in config.toml")
     # what bf16 speeds up narrow networks have little of, and in channels-last memory it can crash them
     seconds = {} if is_narrow(session.model) else time_steps(session)
     precision = faster(seconds) if seconds else "fp32"
