@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,20 @@ def stamp(folder: Path) -> None:
             text = f"this session has {key} {now[key]}, the run began with {began}: bits may differ"
             warnings.warn(text, stacklevel=2)
     write_file(path, json.dumps([*sessions, now], indent=1).encode())
+
+
+@contextlib.contextmanager
+def one_thread() -> Generator[None]:
+    """Run torch on one thread; the number that was set comes back.
+
+    With small arrays threads wait for each other longer than they work, ten times longer on a busy machine.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def written_by(folder: Path) -> str:

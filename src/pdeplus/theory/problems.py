@@ -4,8 +4,7 @@ The closed forms follow from the law of x(1) along dx = F dt + G dB, each stated
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -208,20 +207,6 @@ def _checked(name: str, value: Tensor, x: Tensor, t: float, shape: tuple[int, ..
         shown = next((part for part in bad if not abs(part) < math.inf), bad[0])
         raise UserError(f"{name} returned {shown} at x=({place}), t={t:.4g}; it must be finite wherever it is asked")
     return value
-
-
-@contextmanager
-def one_thread() -> Generator[None]:
-    """Run torch on one thread; the number that was set comes back.
-
-    The arrays here are small: threads wait for each other longer than they work, ten times longer on a busy machine.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def listed(x: Tensor) -> list[Any]:

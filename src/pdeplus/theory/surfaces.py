@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from .._lib.environment import one_thread
 from .._lib.long_work import Count, counting_bar
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import coverage_nll
-from .problems import Field, Problem, everywhere, lengths, one_thread
+from .problems import Field, Problem, everywhere, lengths
 from .transport import Grid, Solution, box, solve
 
 LAYERS = 16

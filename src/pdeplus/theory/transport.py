@@ -33,10 +33,11 @@ from scipy import interpolate, stats
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .._lib.environment import one_thread
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ..functional import diffuse
-from .problems import Problem, drift_at, listed, one_thread, scale_at, terminal_at
+from .problems import Problem, drift_at, listed, scale_at, terminal_at
 
 LEAST_POINTS = 5
 """Least number of points along an axis: the width of the difference stencil."""
