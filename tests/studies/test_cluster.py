@@ -9,13 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from pdeplus._lib.files import locked
 from pdeplus.cli import main
@@ -48,21 +46,11 @@ def four(folder: Path, epochs: int = 4, more: str = "") -> Path:
     return path
 
 
-@contextmanager
-def one_thread():
-    """As a worker with one CPU."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
     """The folder of the four cells, run one by one."""
     home = tmp_path_factory.mktemp("serial")
-    with one_thread():
-        reproduce(four(home), size="smoke", out=home)
+    reproduce(four(home), size="smoke", out=home, jobs=1)
     return home / "smoke"
 
 
@@ -193,7 +181,7 @@ def test_a_cell_waits_for_the_process_that_trains_it(serial):
         released.append(in_use(folder))
         leave.set()
 
-    result = attempt_alone(cell, serial / "runs", "title", release)
+    result = attempt_alone(cell, serial / "runs", release)
     holder.join()
     assert released == [True]
     assert result.run.path == folder
@@ -227,7 +215,7 @@ def test_one_cell_alone_and_the_outcome_of_what_is_done(serial, tmp_path, capsys
     [
         (["--cell", "5"], "cell=5 is not among the 4 cells"),
         (["--cell", "0"], "cell=0 is not among the 4 cells"),
-        (["--cell", "1", "--on", "ray"], "leave --on, --cpus, --gpus and --dry-run out"),
+        (["--cell", "1", "--on", "ray"], "leave --on, --cpus, --gpus, --jobs and --dry-run out"),
         (["--on", "ray", "--cpus", "0"], "cpus=0 must be at least 1"),
         (["--on", "slurm", "--gpus", "-1"], "gpus=-1 must be at least 0"),
         (["--cpus", "2"], "leave them out with on='local'"),

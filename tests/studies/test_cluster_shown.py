@@ -1,20 +1,24 @@
 """What a cluster is told and a user is shown: Slurm's script, under a stand-in for Slurm, and the table of cells."""
 
 import io
+import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pdeplus.cli import main
+from pdeplus.studies.board import Board, State, table_of
 from pdeplus.studies.cells import Done, Failure
 from pdeplus.studies.estimates import CellCost
-from pdeplus.studies.ray import Board, State, _needs, _result, announce, sign_of, table_of
+from pdeplus.studies.ray import _needs, _result
 from pdeplus.studies.reproduction import prepare
 from pdeplus.studies.slurm import script_of, time_limit
 from pdeplus.training.run_folder import Run
@@ -150,18 +154,17 @@ def states(*words):
     return [State(title=f"{i} cell", word=word, about=word[0], epochs=i, of=9, minutes=1.5) for i, word in words]
 
 
-def test_a_table_shows_what_matters_where_room_is_short():
-    every = states((1, "done"), (2, "running"), (3, "waiting"), (4, "failed"))
-    assert table_of(every, 80, 20) == [
+def test_a_table_shows_what_runs_and_the_numbers_of_all():
+    every = [*states((1, "done"), (2, "running"), (3, "waiting"), (4, "failed"), (5, "running")), *states((6, "done"))]
+    every[4] = replace(every[4], progress="training 45 %")
+    assert table_of(every, 100.0, 80, 20) == [
         "cell       epochs  minutes  state",
-        "1 cell        1/9      1.5  done d",
-        "2 cell        2/9      1.5  running r",
-        "3 cell        3/9      1.5  waiting w",
-        "4 cell        4/9      1.5  failed f",
-        "4 cells: 1 done, 1 waiting, 1 running, 1 failed",
+        "2 cell        2/9      1.5  running on r",
+        "5 cell        5/9      1.5  training 45 %",
+        "6 cells: 2 done, 1 failed, 2 running, 1 waiting; about 01:40 left",
     ]
-    short = table_of(every, 12, 4)
-    assert short == ["cell       e", "2 cell      ", "4 cell      ", "4 cells: 1 d"]
+    assert table_of(every, 0.0, 12, 3) == ["cell       e", "2 cell      ", "6 cells: 2 d"]
+    assert table_of(states((1, "done")), 0.0, 80, 20) == ["1 cells: 1 done"]
 
 
 class Screen(io.StringIO):
@@ -170,31 +173,38 @@ class Screen(io.StringIO):
 
 
 def test_a_terminal_is_drawn_over_and_a_file_gets_a_line_per_change(tmp_path, monkeypatch):
-    monkeypatch.setattr("pdeplus.studies.ray.time", SimpleNamespace(monotonic=lambda: 90.0))
-    cells = prepare("demo", "smoke", None, ["train.epochs=5"])[2][:2]
+    clock = itertools.count(90.0, 0.001)
+    monkeypatch.setattr("pdeplus.studies.board.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    cells = prepare("demo", "smoke", None, ["train.epochs=5"])[2][:3]
     screen, file = Screen(), io.StringIO()
-    boards = [Board(cells, tmp_path, out) for out in (screen, file)]
+    boards = [Board(cells, tmp_path, out, kept=[2]) for out in (screen, file)]
+    ended = {2: Done(cell=cells[2], run=Run(tmp_path), records=())}
 
-    def update(results):
+    def update(running, **more):
         for board in boards:
-            board.update(results)
+            board.update(ended, running, **more)
 
     update({})
-    announce(sign_of(cells[0], tmp_path, 0), "there, process 7")
     (tmp_path / cells[0].folder).mkdir()
     (tmp_path / cells[0].folder / "metrics.jsonl").write_text("{}\n{}\n")
+    update({0: "there, process 7"})
+    update({0: "there, process 7"}, progress={0: "training 40 %"})
+    for board in boards:
+        board.say("look")
+    ended[0] = Done(cell=cells[0], run=Run(tmp_path), records=())
+    ended[1] = Failure(cell=cells[1], reason="too hot")
     update({})
     update({})
-    sign_of(cells[0], tmp_path, 0).unlink()
-    ended = {0: Done(cell=cells[0], run=Run(tmp_path), records=()), 1: Failure(cell=cells[1], reason="too hot")}
-    update(ended)
-    update(ended)
-    assert file.getvalue().splitlines() == [
-        "pdeplus: 1/2 erm seed 0: running on there, process 7, 2 of 5 epochs, 0.0 minutes",
-        "pdeplus: 1/2 erm seed 0: done, 2 of 5 epochs, 0.0 minutes",
-        "pdeplus: 2/2 augmix seed 0: failed: too hot, 0 of 5 epochs, 0.0 minutes",
-    ]
-    drawings = screen.getvalue().split("\x1b[4F\x1b[J")
-    assert len(drawings) == 5
-    assert "2/5      0.0  running there, process 7\n" in drawings[1]
-    assert drawings[-1].endswith("2 cells: 1 done, 1 failed\n")
+    begun, done, failed = (
+        "pdeplus: 1/3 erm seed 0: running on there, process 7, 2 of 5 epochs, 0.0 minutes",
+        "pdeplus: 1/3 erm seed 0: done, 2 of 5 epochs, 0.0 minutes",
+        "pdeplus: 2/3 augmix seed 0: failed: too hot, 0 of 5 epochs, 0.0 minutes",
+    )
+    assert file.getvalue().splitlines() == [begun, "pdeplus: look", done, failed]
+    drawings = re.split("\x1b\\[[0-9]F\x1b\\[J", screen.getvalue())
+    assert [text.count("\n") for text in drawings] == [1, 3, 3, 4, 1]
+    assert drawings[0] == "3 cells: 1 done, 2 waiting\n"
+    assert "2/5      0.0  running on there, process 7\n" in drawings[1]
+    assert "2/5      0.0  training 40 %\n3 cells: 1 done, 1 running, 1 waiting; about 00:00 left\n" in drawings[2]
+    assert drawings[3] == f"pdeplus: look\n{done}\n{failed}\n3 cells: 2 done, 1 failed\n"
+    assert drawings[4] == "3 cells: 2 done, 1 failed\n"

@@ -72,6 +72,22 @@ def held_back() -> Generator[Callable[[], bool]]:
         _take_effect(waiting[0], None)
 
 
+@contextmanager
+def signals_blocked() -> Generator[None]:
+    """Let SIGTERM and Ctrl-C wait until the end; a process that is started within it never gets them.
+
+    Nothing is blocked where the system cannot.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _take_effect(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else Stopped("stopped by SIGTERM")
 

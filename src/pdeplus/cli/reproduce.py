@@ -2,6 +2,7 @@
 
 pdeplus list experiments
 pdeplus reproduce table1_cifar10 --size small --dry-run
+pdeplus reproduce table1_cifar10 --size small --jobs 4
 pdeplus reproduce table2_pacs --size small data.root=DIR
 pdeplus reproduce study --size small --records results
 pdeplus reproduce table1_cifar10 --size full --on ray --cpus 8 --gpus 1
@@ -16,6 +17,7 @@ from ..errors import UserError
 from ..studies.cells import known_cells
 from ..studies.estimates import estimate, format_estimates
 from ..studies.experiment import SizeName
+from ..studies.jobs import choose_jobs
 from ..studies.reproduction import On, prepare, reproduce, reproduce_cell
 from ..studies.slurm import submit
 from .base import add_choice, pick
@@ -33,8 +35,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", metavar="DIR", help=records)
     dry = "only say which cells, how many hours, how much disk; with --on slurm, print the script"
     parser.add_argument("--dry-run", action="store_true", help=dry)
-    on = "here one by one (default), on a Ray cluster, nowhere (only collect what is done), or as Slurm jobs"
+    on = "on this machine (default), on a Ray cluster, nowhere (only collect what is done), or as Slurm jobs"
     parser.add_argument("--on", choices=(*choices(On), "slurm"), default="local", help=on)
+    jobs = "cells at once on this machine, one thread each; changes no result (default: one per core, 1 with a GPU)"
+    parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
     parser.add_argument("--cpus", type=int, metavar="N", help="CPUs per cell on a cluster (default: 1)")
     gpus = "GPUs per cell on a cluster (default: 1 on Ray if it has any, else 0)"
     parser.add_argument("--gpus", type=int, metavar="N", help=gpus)
@@ -46,16 +50,19 @@ def run(options: argparse.Namespace) -> None:
     chosen = pick(options, "size", "seeds", "out", "overrides", "records")
     needs = pick(options, "cpus", "gpus")
     if options.cell is not None:
-        if options.on != "local" or options.dry_run or needs != {"cpus": None, "gpus": None}:
-            raise UserError("--cell runs one cell here: leave --on, --cpus, --gpus and --dry-run out")
+        if options.on != "local" or options.dry_run or {*needs.values(), options.jobs} != {None}:
+            raise UserError("--cell runs one cell here: leave --on, --cpus, --gpus, --jobs and --dry-run out")
         print(reproduce_cell(options.experiment, options.cell, **chosen))
+    elif options.jobs is not None and options.on != "local":
+        raise UserError(f"--jobs {options.jobs} is for cells on this machine: leave it out with --on {options.on}")
     elif options.on == "slurm":
         print(submit(options.experiment, **chosen, **needs, dry_run=options.dry_run))
     elif options.dry_run:
+        jobs = choose_jobs(options.jobs) if options.on == "local" else None
         cells = prepare(options.experiment, options.size, options.seeds, options.overrides)[2]
         runs = Path(options.out) / options.size / "runs"
-        print(format_estimates(estimate(cells, runs, known_cells(cells, runs, options.records))))
+        print(format_estimates(estimate(cells, runs, known_cells(cells, runs, options.records)), jobs))
     else:
-        folder = reproduce(options.experiment, **chosen, **needs, on=options.on)
+        folder = reproduce(options.experiment, **chosen, **needs, on=options.on, jobs=options.jobs)
         print((folder / "result.md").read_text("utf-8"))
         print(folder)

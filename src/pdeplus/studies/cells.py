@@ -1,7 +1,7 @@
 """Cells: one run of an experiment each, trained and tested into a folder that other experiments share.
 
-`plan` lists them, `run_here` runs them one after another in this process and `run_cell` runs one, `collect` takes what
-is done, and `known_cells` finds those whose records were written elsewhere.
+`plan` lists them, `run_cell` runs one, `attempt` does so without taking others along where it fails, `collect` takes
+what is done, and `known_cells` finds those whose records were written elsewhere.
 """
 
 import time
@@ -17,7 +17,6 @@ from typing import Any, final
 import torch
 
 from .._lib.files import LOCK, locked, make_folder, write_file
-from .._lib.long_work import counting_bar
 from .._lib.registry import build, unknown
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
@@ -30,7 +29,7 @@ from ..evaluation.records import Record, read_records
 from ..evaluation.test_sets import as_source, build_suite, chosen_places
 from ..training.config import Config, config_hash, load_config
 from ..training.run_folder import Run, build_method, build_source, train_or_resume
-from ..training.session import Watch, progress_bar
+from ..training.session import Watch
 from .experiment import Experiment, Row, Size, Tests, named_methods, settings
 
 POLL_SECONDS = 0.5
@@ -177,17 +176,11 @@ def known_cells(cells: Sequence[Cell], runs: Path, records: str | Path | None) -
     return found
 
 
-def run_here(cells: Sequence[Cell], runs: Path) -> Results:
-    """Run the cells one after another."""
-    for index, cell in enumerate(cells):
-        yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}")
-
-
 def collect(cells: Sequence[Cell], runs: Path) -> Results:
     """Collect what is trained and tested; nothing else is begun. A reason is the last line of an earlier traceback."""
     for index, cell in enumerate(cells):
         if is_trained(cell, runs):
-            yield index, attempt(cell, runs, f"{index + 1}/{len(cells)} {cell.name}", testing=_refuse)
+            yield index, attempt(cell, runs, count=refuse)
         else:
             note = note_of(cell, runs)
             lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
@@ -199,20 +192,16 @@ class _NotTested(Exception):
     """A cell is trained, but its tests are not done."""
 
 
-def _refuse(done: int, of: int) -> None:
-    """Called after the first batch of a test set, before anything is written."""
+def refuse(done: int, of: int) -> None:
+    """A `count` that lets nothing be tested: it is called after the first batch, before anything is written."""
     raise _NotTested
 
 
-def attempt(cell: Cell, runs: Path, title: str, *, testing: Count | None = None) -> Result:
-    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs.
-
-    `testing` is called as tests go on, by default by a progress bar.
-    """
+def attempt(cell: Cell, runs: Path, watch: Watch | None = None, count: Count | None = None) -> Result:
+    """Whatever goes wrong in a cell stays in the cell; its traceback stands in a file beside the runs."""
     note = note_of(cell, runs)
     try:
-        with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
-            done = run_cell(cell, runs, watch, testing or count)
+        done = run_cell(cell, runs, watch, count)
         note.unlink(missing_ok=True)
         return done
     except _NotTested:
@@ -228,7 +217,9 @@ def note_of(cell: Cell, runs: Path) -> Path:
     return runs / f"{cell.folder}.failed.txt"
 
 
-def attempt_alone(cell: Cell, runs: Path, title: str, tell: Callable[[], object]) -> Result:
+def attempt_alone(
+    cell: Cell, runs: Path, tell: Callable[[], object], watch: Watch | None = None, count: Count | None = None
+) -> Result:
     """`attempt`, while no other process is in the cell's folder; `tell` is called where one has to be waited for.
 
     That may be a lost worker in its last moments, or one that trains the same for another row or experiment: its work
@@ -242,9 +233,9 @@ def attempt_alone(cell: Cell, runs: Path, title: str, tell: Callable[[], object]
             time.sleep(POLL_SECONDS)
         if is_trained(cell, runs):
             with suppress(UserError), locked(folder):  # which training does by itself, testing does not
-                return attempt(cell, runs, title)
+                return attempt(cell, runs, watch, count)
         else:
-            result = attempt(replace(cell, tests="none"), runs, title)
+            result = attempt(replace(cell, tests="none"), runs, watch)
             if isinstance(result, Failure) and not (in_use(folder) or is_trained(cell, runs)):
                 return replace(result, cell=cell)  # no other process was a moment faster
 

@@ -1,5 +1,6 @@
 """What an experiment would take: each cell's hours and disk, from one small step on this machine."""
 
+import heapq
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Literal, final
 import torch
 from torch import nn
 
+from .._lib.environment import one_thread
 from .._lib.seeds import generator_for
 from ..data.base import Batch, split
 from ..errors import UserError
@@ -46,7 +48,7 @@ class CellCost:
 def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> list[CellCost]:
     """Hours and disk of each cell that is not done; seeds of one configuration are timed once.
 
-    Hours are for this machine, from a training step and a prediction of up to 32 images; what overlaps is not known.
+    Hours are for one thread of this machine, from a training step and a prediction of up to 32 images.
     `known` are indices of cells that were done elsewhere.
     """
     timed, found, folders = dict[str, CellCost](), list[CellCost](), set[str]()
@@ -58,14 +60,23 @@ def estimate(cells: Sequence[Cell], runs: Path, known: Collection[int] = ()) -> 
         folders.add(cell.folder)
         key = config_hash(cell.config)
         if key not in timed:
-            timed[key] = _measure(cell)
+            with one_thread():  # as a cell has
+                timed[key] = _measure(cell)
         one = replace(timed[key], cell=cell)
         found.append(replace(one, hours=one.testing, gigabytes=0.0) if trained else one)
     return found
 
 
-def format_estimates(estimates: Sequence[CellCost]) -> str:
-    """A line for each cell, the sums, and what stands in the way of an estimate."""
+def hours_of_jobs(estimates: Sequence[CellCost], jobs: int) -> float:
+    """Hours until all cells are done, so many at once: each begins, in order, as soon as another has ended."""
+    busy = [0.0] * jobs
+    for one in estimates:
+        heapq.heapreplace(busy, busy[0] + one.hours)
+    return max(busy)
+
+
+def format_estimates(estimates: Sequence[CellCost], jobs: int | None = None) -> str:
+    """A line for each cell, the sums, the time that so many jobs take, and what stands in the way of an estimate."""
     width = max((len(one.cell.name) for one in estimates), default=4)
     lines = [f"{'cell':<{width}}  seed  {'hours':>9}  {'GB':>7}  state"]
     for one in estimates:
@@ -75,7 +86,8 @@ def format_estimates(estimates: Sequence[CellCost]) -> str:
     still = sum(one.state not in ("done", "shared") for one in estimates)
     unknown = sum(one.state == "unknown" for one in estimates)
     but = f" without the {unknown} unknown" if unknown else ""
-    total = f"{_hours(hours).strip()} hours on this machine, {disk:.2f} GB{but}"
+    shared = f", {_hours(hours_of_jobs(estimates, jobs)).strip()} with {jobs} at once" if jobs else ""
+    total = f"{_hours(hours).strip()} hours on this machine{shared}, {disk:.2f} GB{but}"
     lines.append(f"{still} of {len(estimates)} cells to do: {total}")
     return "\n".join([*lines, *dict.fromkeys(one.reason for one in estimates if one.reason)])
 

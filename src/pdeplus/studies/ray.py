@@ -1,23 +1,20 @@
-"""Cells on a Ray cluster, and how they stand: a table drawn in place on a terminal, elsewhere a line per change."""
+"""Cells on a Ray cluster: one task for each, and a file beside the runs that says where it runs."""
 
 import json
 import os
 import platform
-import shutil
 import sys
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO, final
+from typing import Any
 
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back
 from .._lib.registry import require
 from ..errors import Stopped, UserError
+from .board import Board
 from .cells import Cell, Failure, Result, Results, attempt_alone
 
 RETRIES = 5
@@ -51,7 +48,7 @@ def work(cell: Cell, runs: Path, sign: Path, folder: str, command: list[str]) ->
     where = f"{platform.node()}, process {os.getpid()}"
     announce(sign, where)
     try:
-        return attempt_alone(cell, runs, cell.name, lambda: announce(sign, f"{where}, after another process"))
+        return attempt_alone(cell, runs, lambda: announce(sign, f"{where}, after another process"))
     except Stopped:
         sys.exit(1)  # to Ray a lost worker: the cell goes on elsewhere
 
@@ -96,13 +93,13 @@ def _follow(ray: Any, cells: Sequence[Cell], runs: Path, needs: Mapping[str, Any
     board, results = Board(cells, runs, sys.stderr), dict[int, Result]()
     try:
         while pending and not stop():
-            board.update(results)
+            board.update(results, {n: where for n, sign in enumerate(signs) if (where := where_is(sign))})
             ready: list[Any] = ray.wait(list(pending), timeout=REFRESH_SECONDS)[0]
             for task in ready:
                 index = pending.pop(task)
                 results[index] = _result(ray, task, cells[index])
                 yield index, results[index]
-        board.update(results)
+        board.update(results, {})
     finally:
         for task in pending:
             ray.cancel(task)  # one that runs is interrupted as by Ctrl-C, and has time to save
@@ -118,32 +115,6 @@ def _result(ray: Any, task: Any, cell: Cell) -> Result:
     except ray.exceptions.RayError as error:
         lines = str(error).strip().splitlines()
         return Failure(cell=cell, reason=f"Ray gave it up ({type(error).__name__}): {lines[-1] if lines else ''}")
-
-
-Word = Literal["waiting", "running", "done", "failed"]
-WORDS: tuple[Word, ...] = ("failed", "running", "waiting", "done")
-"""What matters most comes first: a short terminal leaves out the last."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class State:
-    """How one cell stands."""
-
-    title: str
-    word: Word
-    about: str = ""
-    """Where it runs, or why it failed."""
-    epochs: int
-    of: int
-    minutes: float = 0.0
-    """Since it was first seen to run."""
-
-    @property
-    def summary(self) -> str:
-        """The whole in one line."""
-        about = {"running": f" on {self.about}", "failed": f": {self.about}"}.get(self.word, "")
-        return f"{self.title}: {self.word}{about}, {self.epochs} of {self.of} epochs, {self.minutes:.1f} minutes"
 
 
 def sign_of(cell: Cell, runs: Path, index: int) -> Path:
@@ -162,69 +133,3 @@ def where_is(sign: Path) -> str:
     with suppress(OSError, ValueError):
         return str(json.loads(sign.read_bytes()))
     return ""
-
-
-@final
-class Board:
-    """Shows the cells' states, and how they change."""
-
-    def __init__(self, cells: Sequence[Cell], runs: Path, out: TextIO) -> None:
-        self.cells, self.runs, self.out = cells, runs, out
-        self._begun = dict[int, float]()
-        self._ended = dict[int, State]()
-        self._shown = dict[int, tuple[str, str]]()
-        self._lines = 0
-
-    def update(self, results: Mapping[int, Result]) -> None:
-        """Look at what runs, and show it; `results` are what has ended, by the cells' indices."""
-        now = {index: self._state(index, results.get(index)) for index in range(len(self.cells))}
-        self._ended |= {index: now[index] for index in results}
-        if self.out.isatty():
-            size = shutil.get_terminal_size()
-            lines = table_of(list(now.values()), size.columns - 1, size.lines - 1)
-            back = f"\x1b[{self._lines}F\x1b[J" if self._lines else ""  # over the lines of the last time
-            self.out.write(back + "".join(f"{line}\n" for line in lines))
-            self.out.flush()
-            self._lines = len(lines)
-        else:
-            for index, state in now.items():
-                looks = (state.word, state.about)
-                if state.word != "waiting" and self._shown.get(index) != looks:
-                    print(f"pdeplus: {state.summary}", file=self.out, flush=True)
-                self._shown[index] = looks
-
-    def _state(self, index: int, result: Result | None) -> State:
-        if index in self._ended:
-            return self._ended[index]
-        cell = self.cells[index]
-        metrics = self.runs / cell.folder / "metrics.jsonl"
-        about = where_is(sign_of(cell, self.runs, index))
-        if about or result is not None:
-            self._begun.setdefault(index, time.monotonic())
-        begun = self._begun.get(index)
-        word: Word = "running" if about else "waiting"
-        if result is not None:
-            word, about = ("failed", result.reason) if isinstance(result, Failure) else ("done", "")
-        return State(
-            title=f"{index + 1}/{len(self.cells)} {cell.name} seed {cell.config.seed}",
-            word=word,
-            about=about,
-            epochs=metrics.read_bytes().count(b"\n") if metrics.is_file() else 0,
-            of=cell.config.train.epochs,
-            minutes=0.0 if begun is None else (time.monotonic() - begun) / 60,
-        )
-
-
-def table_of(states: Sequence[State], width: int, height: int) -> list[str]:
-    """A line for each cell and one with their numbers, cut to a terminal's size."""
-    counts = Counter(state.word for state in states)
-    total = ", ".join(f"{counts[word]} {word}" for word in reversed(WORDS) if counts[word])
-    room = max(height - 2, 0)
-    important = sorted(range(len(states)), key=lambda index: WORDS.index(states[index].word))
-    chosen = [states[index] for index in sorted(important[:room])]
-    wide = max((len(state.title) for state in chosen), default=0)
-    head = f"{'cell':<{wide}}  {'epochs':>9}  minutes  state"
-    rows = [
-        f"{s.title:<{wide}}  {f'{s.epochs}/{s.of}':>9}  {s.minutes:7.1f}  {s.word} {s.about}".rstrip() for s in chosen
-    ]
-    return [line[:width] for line in (head, *rows, f"{len(states)} cells: {total}")]

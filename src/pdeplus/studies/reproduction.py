@@ -16,17 +16,20 @@ from typing import Any, Literal
 
 from .._lib.environment import environment
 from .._lib.files import make_folder, write_file
+from .._lib.long_work import counting_bar
 from .._lib.registry import require
 from ..errors import RunFailed, UserError, check_choice
 from ..evaluation.records import to_json
+from ..training.session import progress_bar
 from .analysis.figures import save_figure, save_rows
-from .cells import Cell, Done, Failure, Result, Results, attempt_alone, collect, known_cells, note_of, plan, run_here
+from .cells import Cell, Done, Failure, Result, Results, attempt_alone, collect, known_cells, note_of, plan
 from .experiment import Experiment, Size, SizeName, load_experiment
+from .jobs import choose_jobs, run_here
 from .outcomes import OUTCOMES
 from .study import Study
 
 On = Literal["local", "ray", "none"]
-"""In this process; on a Ray cluster; nowhere: only what is done already is collected."""
+"""On this machine; on a Ray cluster; nowhere: only what is done already is collected."""
 
 
 def reproduce(
@@ -39,6 +42,7 @@ def reproduce(
     on: On = "local",
     cpus: int | None = None,
     gpus: int | None = None,
+    jobs: int | None = None,
     records: str | Path | None = None,
 ) -> Path:
     """Run whatever is not done yet and write the outcome; returns the folder it stands in.
@@ -52,16 +56,20 @@ def reproduce(
         seeds: repetitions; None for the size's own.
         out: folder of all experiments and sizes.
         overrides: settings of every cell, such as "data.root=DIR".
-        on: where cells run: "local" for one after another in this process, "ray" for all at once on a Ray cluster,
-            "none" for nowhere, so that the outcome is of what is done.
+        on: where cells run: "local" for processes of one thread on this machine, "ray" for all at once on a Ray
+            cluster, "none" for nowhere, so that the outcome is of what is done.
         cpus: of a cell on Ray, and its threads; None for 1.
         gpus: of a cell on Ray; None for 1 where the cluster has any.
+        jobs: cells at once on this machine, which change no bit; None for one on each core, or 1 where there is a GPU.
         records: a folder with records of cells done elsewhere, which are then not run here.
     """
     check_choice("on", on, On)
     check_needs(cpus, gpus)
     if on != "ray" and (cpus, gpus) != (None, None):
         raise UserError(f"cpus={cpus}, gpus={gpus} are what a cell has on a cluster: leave them out with on={on!r}")
+    if on != "local" and jobs is not None:
+        raise UserError(f"jobs={jobs} are cells at once on this machine: leave them out with on={on!r}")
+    at_once = choose_jobs(jobs)
     experiment, chosen, cells = prepare(name, size, seeds, overrides)
     require("vl_convert", purpose="pdeplus reproduce", extra="plots")  # before hours of training
     home = Path(out) / size
@@ -70,7 +78,7 @@ def reproduce(
     results = dict[int, Result](known_cells(cells, home / "runs", records))
     _write_cells(folder, cells, results)
     left = [index for index in range(len(cells)) if index not in results]
-    with closing(_run([cells[index] for index in left], home / "runs", on, cpus, gpus)) as coming:
+    with closing(_run([cells[index] for index in left], home / "runs", on, cpus, gpus, at_once)) as coming:
         for index, result in coming:
             results[left[index]] = result
             _write_cells(folder, cells, results)
@@ -111,7 +119,9 @@ def reproduce_cell(
     if records is not None and known_cells([cell], runs, records):
         return Path(records)
     waits = f"{runs / cell.folder} is in use: waiting until the other process ends"
-    result = attempt_alone(cell, runs, f"{number}/{len(cells)} {cell.name}", lambda: warnings.warn(waits, stacklevel=2))
+    title = f"{number}/{len(cells)} {cell.name}"
+    with progress_bar(title) as watch, counting_bar(f"{title}, testing", None, " images") as count:
+        result = attempt_alone(cell, runs, lambda: warnings.warn(waits, stacklevel=2), watch, count)
     if isinstance(result, Failure):
         raise RunFailed(f"{cell.name}: {result.reason}; traceback in {note_of(cell, runs)}")
     return result.run.path
@@ -147,12 +157,12 @@ def check_needs(cpus: int | None, gpus: int | None) -> None:
         raise UserError(f"gpus={gpus} must be at least 0")
 
 
-def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int | None) -> Results:
+def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int | None, jobs: int) -> Results:
     if on == "ray":
         from .ray import run_on_ray
 
         return run_on_ray(cells, runs, cpus or 1, gpus)
-    return run_here(cells, runs) if on == "local" else collect(cells, runs)
+    return run_here(cells, runs, jobs) if on == "local" else collect(cells, runs)
 
 
 def _write_cells(folder: Path, cells: Sequence[Cell], results: Mapping[int, Result]) -> None:
@@ -199,12 +209,13 @@ def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Seq
 
 
 def _provenance(study: Study) -> str:
-    """Command, commit, hardware, seeds; the commits of the cells where they were run by others."""
+    """Command, commit, the cells' hardware, seeds; the commits of the cells where they were run by others."""
     now: dict[str, Any] = environment()
     seeds = sorted({cell.config.seed for cell in study.cells})
-    machine = f"{now['system']}, {now['cores']} cores, {now['threads']} threads, {now['devices']}"
+    machines = sorted({record.machine for one in study.done for record in one.records})
+    machine = "; ".join(machines) or f"{now['system']}, {now['cores']} cores, {now['devices']}, torch {now['torch']}"
     made = f"`{now['command']}`, commit {now['commit'] or 'unknown'}, {time.strftime('%Y-%m-%d')}"
-    versions = f"pdeplus {now['pdeplus']}, torch {now['torch']}, Python {now['python']}"
+    versions = f"pdeplus {now['pdeplus']}, Python {now['python']}"
     others = sorted({record.commit for one in study.done for record in one.records if record.commit} - {now["commit"]})
     earlier = f"; cells tested at commits {', '.join(others)}" if others else ""
     return f"Made by {made}{earlier}; {machine}; {versions}; seeds {', '.join(map(str, seeds)) or 0}."
