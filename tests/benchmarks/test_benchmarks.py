@@ -135,7 +135,7 @@ def test_the_authors_schedules_update_batch_norm_once_more(shown):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["stepp"], ["'stepp'", "did you mean 'step'", "fidelity, augment, all"]),
+        (["stepp"], ["'stepp'", "did you mean 'step'", "fidelity, jobs, augment, all"]),
         (["step", "--rounds", "0"], ["rounds=0", "at least 1"]),
         (["table1", "--tflops", "-3"], ["tflops=-3", "above 0"]),
         (["data", "--quick", "--out", "taken"], ["taken", "choose another folder"]),

@@ -162,6 +162,17 @@ def test_a_signal_lets_running_cells_save_and_the_same_command_goes_on(serial, t
     assert len(sessions(first)) + len(sessions(last)) <= 3
 
 
+def test_a_signal_counts_also_while_processes_start(tmp_path):
+    with command(tmp_path) as process:
+        wait_for(psutil.Process(process.pid).children)
+        process.terminate()
+        _, said = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    assert said.splitlines()[-1].startswith("pdeplus: stopped by SIGTERM; the same command goes on")
+    assert not any(Run(run).finished for run in folders(tmp_path))
+    assert not list((tmp_path / "smoke").rglob("*.failed.txt"))
+
+
 def test_a_second_signal_does_not_wait(tmp_path):
     long = folders(tmp_path)[2]
     with command(tmp_path) as process:

@@ -273,8 +273,8 @@ def serve() -> None:
             interrupt_main(signal.SIGTERM)
 
     warnings.showwarning = warn
-    threading.Thread(target=listen, daemon=True).start()
     with suppress(Stopped), stopping():
+        threading.Thread(target=listen, daemon=True).start()
         while (job := cells.get()) is not None:
             cell, runs, sys.argv = job  # runs and records say which command wrote them
             pace = Pace(partial(send, "progress"))
