@@ -12,6 +12,7 @@ from types import ModuleType
 import torch
 from PIL import Image
 
+from pdeplus._lib.environment import one_thread
 from pdeplus._lib.seeds import generator_for
 from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.auto_augment import AutoAugment
@@ -19,7 +20,6 @@ from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.rand_augment import RandAugment
 from pdeplus.data.synthetic import draw
 from pdeplus.errors import UserError
-from pdeplus.theory.problems import one_thread
 
 from .results import Effort, Result, take_turns
 

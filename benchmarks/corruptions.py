@@ -7,11 +7,11 @@ from functools import partial
 
 from torch import Tensor
 
+from pdeplus._lib.environment import one_thread
 from pdeplus._lib.seeds import generator_for
 from pdeplus.corruptions.base import SEVERITIES, Constants
 from pdeplus.corruptions.suite import SUITE, corrupt
 from pdeplus.data.synthetic import draw
-from pdeplus.theory.problems import one_thread
 
 from .results import Effort, Result, take_turns
 
