@@ -45,7 +45,8 @@ class Case:
     def __str__(self) -> str:
         threads = torch.get_num_threads()
         work = f"{threads} thread{'s' * (threads > 1)}"
-        return f"ResNet-18, width {self.width}, batch {self.batch}, {self.size} px, {work}"
+        network = "fast_cnn" if self.preset == "fast" else "ResNet-18"
+        return f"{network}, width {self.width}, batch {self.batch}, {self.size} px, {work}"
 
 
 def open_case(case: Case, *, bare: bool = True, batches: int = 1) -> Session:

@@ -58,11 +58,11 @@ def operations(case: Case) -> float:
     return operations_of(bare_step(replace(case, batch=COUNTED))) / COUNTED * case.batch
 
 
-def matrix_peak(effort: Effort) -> float:
-    """GFLOP/s of torch's fastest product of two square matrices of 32-bit numbers, on all threads."""
+def matrix_peak(effort: Effort, dtype: torch.dtype = torch.float32) -> float:
+    """GFLOP/s of torch's fastest product of two square matrices, on all threads."""
     best = 0.0
     for n in (64,) if effort.quick else (1024, 2048):
-        a, b = torch.rand(2, n, n, generator=generator_for(0, "matrices"))
+        a, b = torch.rand(2, n, n, generator=generator_for(0, "matrices")).to(dtype)
         for _ in range(8):
             started = time.perf_counter()
             torch.mm(a, b)

@@ -109,6 +109,18 @@ def test_train_then_resume_then_refusals(tmp_path):
     assert "already holds a run" in again.stderr
 
 
+def test_a_dry_run_says_what_training_would_take_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = answer(capsys, "train", "fast", "data.name=digits", "train.batch_size=64", "--dry-run")
+    first, second, third = out.splitlines()
+    assert code == 0
+    assert "fast: fast_cnn learns by erm from 1,168 images of digits, 10 epochs in batches of 64" in first
+    assert "PFLOP; about" in second
+    assert "images a second" in second
+    assert "were not measured" in third
+    assert not list(tmp_path.iterdir())
+
+
 def test_default_folder_is_named_after_the_run(tmp_path):
     done = call("train", "demo", *QUICK, "method.name=erm", "seed=3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -130,6 +142,8 @@ def test_default_folder_is_named_after_the_run(tmp_path):
         (["train", "demo", "train.label_smoothing=2"], ["train.label_smoothing=2.0", "between 0 and 1"]),
         (["train", "demo", "method.initial_scale=-1", "model.width=2"], ["initial_scale=-1.0", "above"]),
         (["train"], ["PRESET", "--resume"]),
+        (["train", "--resume", "runs/x", "--dry-run"], ["--dry-run needs a PRESET"]),
+        (["train", "fast", "data.name=digits", "model.widths=[1,2]"], ["model.widths=[1, 2]", "three numbers"]),
         (["train", "demo", "--epochs", "3"], ["--epochs 3 is not understood", "--help"]),
         (["train", "demo", "method.name=my_package.idea"], ["my_package.idea", "cannot be imported"]),
         (["list", "planets"], ["planets", "methods", "presets"]),

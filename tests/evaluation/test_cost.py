@@ -80,6 +80,13 @@ def test_pde_plus_with_light_blocks_costs_little_more_than_its_passes():
     assert counted - trained_flops(8, 16, "method.twins=diffused") == f
 
 
+def test_a_coverage_loss_on_a_quarter_of_the_batch_is_counted_as_such():
+    """The plain pass of the twins is one of a quarter of the images, and so are the gradients of the blocks."""
+    f, (depthwise, pointwise), stem = resnet18(8, 16), light_blocks(8, 16), conv(3, 8, 3, 16)
+    counted = trained_flops(8, 16, "train.batch_size=1024", "method.coverage_images=256")
+    assert counted == 6.25 * f - 2 * stem + 2.25 * depthwise + 2.5 * pointwise
+
+
 def test_counting_leaves_the_global_random_state_alone():
     state = torch.get_rng_state()
     trained_flops(4, 8)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,6 +71,23 @@ def test_losses_are_those_of_the_formulas():
         coverage += (s.log() + (h_twin - h) ** 2 / (2 * s**2)).mean().item()
     assert got["coverage"] == pytest.approx(coverage, rel=1e-4)
     assert got["task"] == pytest.approx(F.cross_entropy(logits, torch.cat([y, y])).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("twins", ["plain", "diffused"])
+def test_coverage_is_that_of_so_many_images_and_the_task_that_of_all(schedule, twins, monkeypatch):
+    if twins == "diffused" and schedule != "fused":
+        pytest.skip("only fused has diffused twins")
+    options = {"schedule": schedule, "twins": twins, "augmentor": Darker()}
+    net, part = make_network(PDEPlus(initial_scale=0.2)), make_batch()
+    monkeypatch.setattr(add_block, "diffuse", lambda h, scale, generator, prior: h)
+    found, whole = (objectives(PDEPlus(coverage_images=n, **options), net) for n in (3, 256))
+    few = {}
+    for goal in PDEPlus(**options).objectives(net, replace(part, images=part.images[:3], labels=part.labels[:3])):
+        few |= {name: value.item() for name, value in goal.parts.items()}
+    assert found["coverage"] == pytest.approx(few["coverage"], rel=1e-5)
+    assert found["coverage"] != pytest.approx(whole["coverage"], rel=5e-5)
+    assert found["task"] == pytest.approx(whole["task"], rel=1e-6)
 
 
 def traces(h, twin, scale):

@@ -8,14 +8,16 @@ from support.hand_records import one_seed, record
 
 from pdeplus.corruptions.suite import CORRUPTIONS
 from pdeplus.data.digits import Digits
+from pdeplus.evaluation.cost import training_flops
 from pdeplus.evaluation.records import pack_hits
 from pdeplus.reports.paper import paper_numbers
 from pdeplus.studies.cells import AugmentedTests, Done, plan
 from pdeplus.studies.experiment import load_experiment
 from pdeplus.studies.outcomes import OUTCOMES
+from pdeplus.studies.outcomes.costs import PUBLISHED
 from pdeplus.studies.study import Outcome, Study
 from pdeplus.training.config import config_hash, load_config
-from pdeplus.training.run_folder import Run
+from pdeplus.training.run_folder import Expects, Run, build_method
 
 ERRORS = {"ERM": 0.4, "AugMix": 0.3, "PDE+": 0.2}
 
@@ -204,3 +206,35 @@ def test_without_contrast_and_brightness_the_papers_lead_on_cifar10_is_gone():
     means = {name: sum(float(known[name][c]) for c in kept) / len(kept) for name in ("RLAT+AugMix", "PDE+")}
     assert means["RLAT+AugMix"] == pytest.approx(88.52, abs=0.01)
     assert means["PDE+"] == pytest.approx(88.35, abs=0.01)
+
+
+def test_time_to_accuracy_has_the_cost_of_every_length_and_published_results_beside():
+    def records(cell):
+        epochs = cell.config.train.epochs
+        return corrupted(cell, train_flops=1e14 * epochs, train_core_seconds=30.0 * epochs)
+
+    study = study_of("time_to_accuracy", records)
+    outcome = outcome_of(study)
+    (table,) = outcome.tables
+    found = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert len(found) == 9
+    assert found["PDE+", "10"] == ("1", "5", "100.00", "80.00", "80.00", "1")
+    assert found["ERM", "2"][:2] == ("0.2", "1")
+    points = outcome.rows["time_to_accuracy"]
+    ours = [point for point in points if "published" not in point]
+    assert len(ours) == 18
+    assert {"method": "AugMix", "score": "corrupted", "y": 70.0, "PFLOP": 0.4, "minutes": 2.0} in [
+        point | {"y": round(point["y"], 6), "PFLOP": round(point["PFLOP"], 6)} for point in ours
+    ]
+    published = {point["method"]: point for point in points if "published" in point and point["score"] == "corrupted"}
+    assert published["PDE+, authors' code"]["y"] == 89.11
+
+
+def test_the_count_of_the_authors_recipe_is_the_published_points_cost():
+    """What stands in the figure is what `training_flops` counts for 200 epochs of 50,000 images."""
+    expects = Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
+    points = {name: pflop for name, pflop, *_ in PUBLISHED}
+    for preset, name in (("erm", "ERM, ResNet-18"), ("authors", "PDE+, authors' code")):
+        config = load_config(preset)
+        counted = training_flops(config, build_method(config), expects, 200 * 50_000) / 1e15
+        assert counted == pytest.approx(points[name], rel=0.01)
