@@ -6,10 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .errors import check_choice
+from .errors import UserError, check_choice
 
 Prior = Literal["gaussian", "laplace", "student_t"]
 """The family of the noise; `scale` is always the family's own scale parameter."""
+Per = Literal["sample", "position", "channel"]
+"""What has a random number of its own in a directional diffusion."""
 DEGREES_OF_FREEDOM = 4
 """Of the Student-t prior: heavy tails, yet a finite variance (2)."""
 LEAST_PROBABILITY = 1e-7
@@ -34,6 +36,35 @@ def diffuse(
     """
     noise = unit_noise(h, generator, prior)
     return torch.addcmul(h, scale, noise) if isinstance(scale, Tensor) else h + scale * noise
+
+
+def diffuse_along(
+    h: Tensor,
+    twin: Tensor,
+    reach: float,
+    generator: torch.Generator | None = None,
+    per: Per = "sample",
+) -> Tensor:
+    """One diffusion step along the way to the twin (ours): h + reach · ε · (twin - h), ε ~ N(0, 1).
+
+    With one ε per sample the result has mean `h` and the covariance reach² v vᵀ of rank one, v = twin - h: the twin
+    itself lies 1 / reach standard deviations away.
+
+    Args:
+        h: features, B×C, B×N×C or B×C×H×W.
+        twin: those of the similar samples, same shape.
+        reach: standard deviation along v, in units of its length.
+        generator: source of the noise, on the device of `h`; torch's own where none is given.
+        per: one ε for each sample, for each of its positions or for each of its channels.
+    """
+    check_choice("per", per, Per)
+    if twin.shape != h.shape:
+        raise UserError(f"features of shape {tuple(h.shape)} have twins of shape {tuple(twin.shape)}; both must agree")
+    channels = 1 if h.ndim == 4 else h.ndim - 1
+    kept = {"sample": {0}, "channel": {0, channels}, "position": set(range(h.ndim)) - {channels}}[per]
+    shape = [n if dimension in kept else 1 for dimension, n in enumerate(h.shape)]
+    noise = torch.randn(shape, generator=generator, device=h.device, dtype=torch.float32)
+    return torch.lerp(h, twin, noise.mul_(reach).to(h.dtype))
 
 
 def unit_noise(like: Tensor, generator: torch.Generator | None = None, prior: Prior = "gaussian") -> Tensor:

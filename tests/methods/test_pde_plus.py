@@ -261,6 +261,9 @@ def test_views_and_mixture():
         {"augmentor": AugMix(severity=10, width=4, operations=13)},
         {"diffusion_schedule": "cosine"},
         {"samples": 3, "average": "logits"},
+        {"covariance": "directional"},
+        {"covariance": "directional", "reach": (0.1, 0.2, 0.3, 0.4), "per": "position", "views": "both augmented"},
+        {"covariance": "both", "per": "channel"},
     ],
     ids=str,
 )
@@ -273,8 +276,43 @@ def test_every_option_trains(options):
     assert all(value.isfinite() for value in logs.values())
     places = {"block": 8, ("layer1", "layer3.0"): 2}.get(options.get("placement"), 4)
     assert sum(isinstance(m, ADDBlock) for m in net.modules()) == places
-    assert sum(name.startswith("sigma/") for name in logs) == places
+    logged = "distance/" if options.get("covariance") == "directional" else "sigma/"
+    assert sum(name.startswith(logged) for name in logs) == places
     assert method.predict(net, make_batch().images, torch.Generator().manual_seed(0)).shape == (8, 10)
+
+
+def test_directional_losses_are_cross_entropy_and_agreement_of_the_moved_pair():
+    """Recomputed from the same draws by hand; there is no φ and no coverage loss."""
+    method = PDEPlus(covariance="directional", reach=0.3, augmentor=Darker(), jsd=2.0)
+    net, batch = make_network(method), make_batch()
+    (goal,) = method.objectives(net, batch)
+    with torch.no_grad(), pp.diffusion(net, generator=make_batch().generator, twins=True) as trace:
+        logits = net(torch.cat([batch.images, 0.6 * batch.images]))
+    assert set(goal.parts) == {"task", "consistency"}
+    assert goal.update == ("task",)
+    labels = batch.labels.repeat(2)
+    assert goal.parts["task"].item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
+    agreement = pp.functional.jensen_shannon(logits.view(2, 8, 10)).item()
+    assert goal.loss.item() == pytest.approx(goal.parts["task"].item() + 2 * agreement, rel=1e-5)
+    first, second = trace.means[0].chunk(2)
+    gap = (second - first).square().mean().sqrt().item()
+    assert goal.metrics["distance/layer1"].item() == pytest.approx(gap, rel=1e-5)
+    assert set(method.optimizers(net, lambda p: torch.optim.SGD(p, lr=0.1))) == {"task"}
+    assert all(p.requires_grad for p in net.parameters())
+    assert method.label == "PDE+ (Darker, directional)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixture": False}, "covariance='directional' needs two views in one pass"),
+        ({"schedule": "alternating"}, "covariance='directional' needs two views in one pass"),
+        ({"samples": 5}, "method.samples=5: at test there are no twins"),
+    ],
+)
+def test_directional_refuses_what_has_no_twins(options, message):
+    with pytest.raises(UserError, match=message):
+        PDEPlus(covariance="directional", **options)
 
 
 def test_fused_refuses_a_gradient_that_needs_two_backwards():

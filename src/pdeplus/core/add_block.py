@@ -1,6 +1,7 @@
 """The ADD block: σ = g_φ(h), then h + σ · N(0, I); and the layers of g_φ for each shape of features."""
 
 import math
+from functools import partial
 from typing import Literal, final
 
 import torch
@@ -8,13 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import UserError
-from ..functional import Prior, diffuse
-from .context import FollowsDiffusion, context_of
+from ..functional import Per, Prior, diffuse, diffuse_along
+from .context import DiffusionContext, FollowsDiffusion, context_of
 
 Block = Literal["paper", "light"]
 """The layers of g_φ: the paper's, or light ones."""
 Head = Literal["softplus", "relu"]
 """What makes σ positive."""
+Covariance = Literal["isotropic", "directional", "both"]
+"""Of the noise: σ² I (the paper's), reach² v vᵀ with v the way to the twin (ours), or their sum (ours)."""
 
 
 @final
@@ -35,11 +38,16 @@ class ADDBlock(FollowsDiffusion):
         floor: float = 1e-3,
         initial_scale: float | None = 0.05,
         prior: Prior = "gaussian",
+        covariance: Covariance = "isotropic",
+        reach: float = 0.5,
+        per: Per = "sample",
     ) -> None:
         super().__init__()
         self.body, self.name, self.head, self.floor = body, name, head, floor
         self.prior: Prior = prior
-        if initial_scale is None:
+        self.per: Per = per
+        self.covariance, self.reach = covariance, reach
+        if initial_scale is None or covariance == "directional":
             return
         if not initial_scale > (floor if head == "softplus" else 0):
             raise UserError(f"initial_scale={initial_scale} must be above the floor of σ, {floor}")
@@ -65,6 +73,23 @@ class ADDBlock(FollowsDiffusion):
         trace.means.append(h)
         if not context.active:
             return h.clone()  # a later in-place layer must not change the trace
+        moved = h if self.covariance == "isotropic" else self._directional(h, context)
+        return moved if self.covariance == "directional" else self._isotropic(h, moved, context)
+
+    def _directional(self, h: Tensor, context: DiffusionContext) -> Tensor:
+        """Each half of the batch diffuses along the way to the other, its twins."""
+        if not context.twins or context.passes:
+            way_out = "train on two views in pdeplus.diffusion(net, twins=True), and test without noise"
+            raise UserError(f"directional diffusion needs a batch of samples and their twins; {way_out}")
+        if len(h) % 2:
+            raise UserError(f"a batch of {len(h)} has no two halves: twins=True needs as many twins as samples")
+        first, second = h.chunk(2)
+        step = partial(diffuse_along, reach=self.reach, generator=context.generator, per=self.per)
+        return torch.cat([step(first, second), step(second, first)])
+
+    def _isotropic(self, h: Tensor, moved: Tensor, context: DiffusionContext) -> Tensor:
+        """Noise of scale g_φ(h) on `moved`: h itself, or h after a directional step."""
+        trace = context.trace
         learnt = h[: context.learn_from]
         if context.local:
             with torch.enable_grad():
@@ -77,7 +102,7 @@ class ADDBlock(FollowsDiffusion):
                 rest = self.scale(h[len(learnt) :])
             scale = torch.cat([scale, rest])
         if not context.passes:
-            return diffuse(h, scale, context.generator, self.prior)
+            return diffuse(moved, scale, context.generator, self.prior)
         noise = torch.cat([one[len(trace.means) - 1] for one in context.passes])
         if len(h) < len(noise):  # the first block, or one whose features have met none yet
             h, scale = (torch.cat([t] * len(context.passes)) for t in (h, scale))

@@ -46,6 +46,8 @@ class DiffusionContext:
     trace: Trace
     passes: Sequence[Sequence[Tensor]] = ()
     """Each block's noise in each of several passes, which the first block makes of one: see `sample_logits`."""
+    twins: bool = False
+    """Whether the second half of a batch holds the twins of the first."""
 
 
 @contextmanager
@@ -57,6 +59,7 @@ def diffusion(
     local: bool = False,
     learn_from: int | None = None,
     passes: Sequence[Sequence[Tensor]] = (),
+    twins: bool = False,
 ) -> Generator[Trace]:
     """Within this context the forward passes of `net` in this thread are traced, and diffused if `active`.
 
@@ -71,11 +74,13 @@ def diffusion(
             diffuse all the same. None for all.
         passes: each block's noise in each of several passes; the first block then hands on a batch that holds
             its output in all of them, one behind the other.
+        twins: the second half of a batch holds similar samples of the first half, in the same order: what blocks with
+            a directional covariance diffuse along.
     """
     members = frozenset(module for module in net.modules() if isinstance(module, FollowsDiffusion))
     if not any(module.diffuses for module in members):
         raise UserError(NO_BLOCKS)
-    opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes)
+    opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes, twins)
     before = _open.contexts
     _open.contexts = (opened, *before)
     try:

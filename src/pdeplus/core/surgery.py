@@ -4,6 +4,7 @@
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
-from ..functional import Prior
-from .add_block import ADDBlock, Block, Head, body_for
+from ..functional import Per, Prior
+from .add_block import ADDBlock, Block, Covariance, Head, body_for
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
 from .network import find_modules, output_shapes
 
@@ -60,6 +61,9 @@ def add_diffusion(
     floor: float = 1e-3,
     initial_scale: float | None = 0.05,
     prior: Prior = "gaussian",
+    covariance: Covariance = "isotropic",
+    reach: float | Sequence[float] = 0.5,
+    per: Per = "sample",
 ) -> nn.Module:
     """Put an ADD block behind each named module of a copy of `model`.
 
@@ -75,18 +79,36 @@ def add_diffusion(
         initial_scale: σ of every element before the first update; None keeps the normalisation's start
             (σ near 0.8 for softplus, as large as the features).
         prior: family of the noise.
+        covariance: isotropic (the paper's), directional (ours: along the way to each sample's twin, for batches of two
+            views in `diffusion(net, twins=True)`; without parameters) or both.
+        reach: standard deviation along that way, in units of its length; one number, or one for each place.
+        per: one random number along that way for each sample, for each of its positions or each of its channels.
     """
-    for name, value, choices in (("block", block, Block), ("head", head, Head), ("prior", prior, Prior)):
+    of_the_scale = (("block", block, Block), ("head", head, Head), ("prior", prior, Prior))
+    for name, value, choices in (*of_the_scale, ("covariance", covariance, Covariance), ("per", per, Per)):
         check_choice(name, value, choices)
+    reaches = [reach] * len(after) if isinstance(reach, int | float) else list(reach)
+    if len(reaches) != len(after) or not all(0 <= one < math.inf for one in reaches):
+        raise UserError(f"reach={reach} must be a number of 0 or more, or one for each of the {len(after)} places")
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
     shapes = output_shapes(net, after, example)
     like = next(iter(net.parameters()), torch.empty(0))
     blocks = ADDBlocks()
-    for name, host in find_modules(net, after).items():
-        body = body_for(name, shapes[name], block)
-        add = ADDBlock(body, name=name, head=head, floor=floor, initial_scale=initial_scale, prior=prior)
+    for (name, host), far in zip(find_modules(net, after).items(), reaches, strict=True):
+        body = nn.Sequential() if covariance == "directional" else body_for(name, shapes[name], block)
+        add = ADDBlock(
+            body,
+            name=name,
+            head=head,
+            floor=floor,
+            initial_scale=initial_scale,
+            prior=prior,
+            covariance=covariance,
+            reach=far,
+            per=per,
+        )
         blocks.append(add.to(device=like.device, dtype=like.dtype))
         host.register_forward_hook(AfterModule(add))
     net.add_module(CHILD, blocks.train(net.training))

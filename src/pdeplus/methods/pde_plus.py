@@ -27,17 +27,19 @@ from torch.optim import Adam, Optimizer
 from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..core.add_block import Block, Head
+from ..core.add_block import Block, Covariance, Head
 from ..core.context import Trace, diffusion
 from ..core.network import logits_of
 from ..core.prediction import Average
 from ..core.surgery import add_blocks_of, add_diffusion
 from ..data.base import Batch
 from ..errors import UserError
-from ..functional import Prior, coverage_nll, jensen_shannon
+from ..functional import Per, Prior, coverage_nll, jensen_shannon
 from ..models.base import placed
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range, views_of
 
+LOGGED = 64
+"""Samples whose distance to their twins is logged."""
 LEAST_VARIANCE = 1e-6
 """Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
 
@@ -47,6 +49,13 @@ LEAST_VARIANCE = 1e-6
 class PDEPlus(Method):
     """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
 
+    covariance: Covariance = field(default="isotropic", metadata=NEW)
+    """Of the noise: isotropic with the learnt scale σ (paper); directional, along the way to the twin (ours): no φ, no
+    coverage loss and no plain pass; or both (ours)."""
+    reach: float | tuple[float, ...] = field(default=0.5, metadata=NEW)
+    """Directional: standard deviation along the way to the twin, in units of its length; a number, or one per block."""
+    per: Per = field(default="sample", metadata=NEW)
+    """Directional: one random number for each sample, for each of its positions or for each of its channels."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
     """ADD blocks after each stage (authors' code), each residual block (paper), or the named modules."""
     block: Block = "light"
@@ -97,6 +106,15 @@ class PDEPlus(Method):
         check_range(0, math.inf, diffusion_lr=self.diffusion_lr, coverage_weight=self.coverage_weight)
         check_range(0, math.inf, jsd=self.jsd, samples=self.samples)
         check_range(2, math.inf, coverage_images=self.coverage_images)
+        if self.covariance != "isotropic":
+            if not (self.schedule == "fused" and self.mixture):
+                need = "needs two views in one pass: set method.schedule='fused' and method.mixture=true"
+                raise UserError(f"method.covariance={self.covariance!r} {need}")
+            if self.samples:
+                raise UserError(
+                    f"method.samples={self.samples}: at test there are no twins to diffuse along; take 0 with "
+                    f"method.covariance={self.covariance!r}"
+                )
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
@@ -108,11 +126,12 @@ class PDEPlus(Method):
     def label(self) -> str:
         other = [] if isinstance(self.augmentor, AugMix) else [type(self.augmentor).__name__]
         other += [] if self.prior == "gaussian" else [self.prior]
+        other += {"isotropic": [], "directional": ["directional"], "both": ["isotropic + directional"]}[self.covariance]
         return "PDE+" + " w/o aug" * (not self.mixture) + f" ({', '.join(other)})" * bool(other)
 
     @property
     def learns_plain(self) -> bool:
-        return self.twins == "plain"
+        return self.twins == "plain" and self.covariance != "directional"
 
     def in_batches(self, size: int, usual: int) -> "PDEPlus":
         learnt = max(2, round(min(self.coverage_images, usual) * size / usual))
@@ -127,10 +146,15 @@ class PDEPlus(Method):
             head=self.head,
             initial_scale=self.initial_scale or None,
             prior=self.prior,
+            covariance=self.covariance,
+            reach=self.reach,
+            per=self.per,
         )
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         """Adam on φ. The task's optimiser has all parameters, but for fused, where Adam has φ to itself."""
+        if self.covariance == "directional":
+            return {"task": build(model.parameters())}
         phi = [p for block in add_blocks_of(model) for p in block.parameters()]
         mine = {id(p) for p in phi} if self.schedule == "fused" else set[int]()
         theta = [p for p in model.parameters() if id(p) not in mine]
@@ -143,6 +167,12 @@ class PDEPlus(Method):
         if self.views == "both augmented":
             original, similar = similar, views_of(batch, self.augmentor)[1]
         inputs = torch.cat([original, similar]) if self.mixture else original
+        if self.covariance == "directional":
+            with diffusion(model, generator=batch.generator, twins=True) as trace:
+                logits = logits_of(model(inputs))
+            goal = self._task(logits, batch)
+            yield replace(goal, metrics={**goal.metrics, **mean_distances(trace)})
+            return
         if self.schedule == "fused":
             yield self._fused(model, inputs, similar, batch)
             return
@@ -185,7 +215,8 @@ class PDEPlus(Method):
         if self.twins == "plain":
             with torch.no_grad():
                 twin = plain_features(model, learnt)
-        with diffusion(model, generator=batch.generator, local=True, learn_from=len(learnt)) as trace:
+        both, rows = self.covariance == "both", len(learnt)
+        with diffusion(model, generator=batch.generator, local=True, learn_from=rows, twins=both) as trace:
             logits = logits_of(model(inputs))
         if self.twins == "diffused":
             twin = Trace(trace.names, [h[len(similar) :][: len(learnt)] for h in trace.means])
@@ -211,6 +242,16 @@ def plain_features(model: nn.Module, images: Tensor) -> Trace:
     with diffusion(model, active=False) as trace:
         model(images)
     return trace
+
+
+@torch.no_grad()
+def mean_distances(trace: Trace) -> dict[str, Tensor]:
+    """Root mean square of h^a - h at every block, of some samples, for the log."""
+    found = dict[str, Tensor]()
+    for name, h in zip(trace.names, trace.means, strict=True):
+        first, second = (half[:LOGGED].float() for half in h.chunk(2))
+        found[f"distance/{name}"] = (second - first).square().mean().sqrt()
+    return found
 
 
 def mean_scales(trace: Trace) -> dict[str, Tensor]:

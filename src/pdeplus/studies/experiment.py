@@ -177,6 +177,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "augmix_jsd": ("augmix", {"jsd": 12.0}),
     "en_resnet_pgd": ("en_resnet", {"adversarial": True}),
     "gaussian_strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
+    "pde_plus_directional": ("pde_plus", {"covariance": "directional"}),
     "pde_plus_one_augmentation": ("pde_plus", {"augmentor": "rotation"}),
     "pde_plus_without_mixture": ("pde_plus", {"mixture": False}),
     "pgd_l2": ("pgd", {"norm": "l2"}),
