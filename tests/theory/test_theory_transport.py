@@ -1,13 +1,24 @@
 """The grid solver against closed forms: its order, its bounds and what it refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from pdeplus.errors import UserError
 from pdeplus.theory.checks import CELLS, cases, grid_order
-from pdeplus.theory.problems import Problem, benes, constant, exact, geometric, ornstein_uhlenbeck, stretched
+from pdeplus.theory.problems import (
+    Problem,
+    benes,
+    constant,
+    directed,
+    exact,
+    geometric,
+    ornstein_uhlenbeck,
+    sheared,
+    stretched,
+)
 from pdeplus.theory.transport import DIFFUSION_LIMIT, TRANSPORT_LIMIT, Grid, box, least_steps, solve
 
 CASES = {case.title: case for case in cases()}
@@ -234,3 +245,56 @@ def test_bad_input_is_answered_in_one_line(call, message):
     with pytest.raises(UserError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [directed(), directed(columns=((0.5, 0.3), (-0.2, 0.4))), sheared(), sheared(rate=-0.2, shear=0.0, share=1.0)],
+    ids=["one column", "two columns", "sheared", "swapped"],
+)
+def test_closed_forms_with_a_matrix_solve_the_equation(problem):
+    """∂u/∂t + F·∇u + ½ tr(G Gᵀ ∇²u) = 0 by automatic differentiation."""
+    x = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    t, h = 0.37, 1e-5
+    (slope,) = torch.autograd.grad(problem.solution(x, t).sum(), x, create_graph=True)
+    rows = [torch.autograd.grad(slope[:, i].sum(), x, retain_graph=True)[0] for i in range(2)]
+    g = problem.scale(x, t)
+    curved = ((g @ g.mT) * torch.stack(rows, 1)).sum((1, 2)) / 2
+    in_time = (problem.solution(x, t + h) - problem.solution(x, t - h)) / (2 * h)
+    assert (in_time + (problem.drift(x, t) * slope).sum(-1) + curved).abs().max() < 1e-6
+    assert curved.abs().max() > 0.05
+    assert torch.allclose(problem.solution(x, 1.0), problem.terminal(x))
+
+
+def test_a_matrix_that_is_a_number_times_the_identity_is_that_number():
+    plain = constant(drift=(0.8, -0.4), scale=0.3)
+    eye = torch.eye(2, dtype=torch.float64)
+    matrix = replace(plain, scale=lambda x, t: (0.3 * eye).to(x).expand(len(x), 2, 2))
+    grid = box(2, 4.0, 60)
+    assert torch.allclose(solve(matrix, grid).on_grid(), solve(plain, grid).on_grid(), atol=1e-12)
+
+
+def test_one_column_smooths_along_itself_and_nowhere_else():
+    """Without drift and along x, every row of the grid is a problem on a line; across, nothing changes."""
+    problem = directed(drift=(0.0, 0.0), columns=((0.5, 0.0),))
+    found = solve(problem, box(2, 4.0, 80)).on_grid()
+    line = solve(constant(drift=(0.0,), scale=0.5), box(1, 4.0, 80)).on_grid()
+    across = torch.exp(-(torch.linspace(-4, 4, 81, dtype=torch.float64) ** 2) / 0.5)
+    assert torch.allclose(found, line[:, None] * across, atol=2e-3)
+
+
+@pytest.mark.parametrize("angle", [0.3, math.pi / 4, 2.0])
+def test_steps_at_the_limit_stay_bounded_for_any_direction(angle):
+    problem = replace(
+        directed(drift=(0.0, 0.0), columns=((math.cos(angle), math.sin(angle)),)),
+        terminal=lambda x: torch.sign(torch.sin(40 * x).prod(-1)),
+        bounds=(-1e9, 1e9),
+    )
+    grid = box(2, 2.0, 40)
+    assert solve(problem, grid, least_steps(problem, grid)).on_grid().abs().max() < 1.5
+
+
+def test_a_matrix_of_the_wrong_shape_is_answered_in_one_line():
+    problem = replace(directed(), scale=lambda x, t: torch.zeros(len(x), 3, 1))
+    with pytest.raises(UserError, match=r"scale returned the shape .* it must be"):
+        solve(problem, box(2, 2.0, 20))

@@ -9,7 +9,18 @@ import torch
 from torch import Tensor
 
 from .._lib.long_work import counting_bar
-from .problems import Problem, bump_expectation, constant, exact, geometric, lengths, ornstein_uhlenbeck, stretched
+from .problems import (
+    Problem,
+    bump_expectation,
+    constant,
+    directed,
+    exact,
+    geometric,
+    lengths,
+    ornstein_uhlenbeck,
+    sheared,
+    stretched,
+)
 from .transport import box, expectation, solve
 
 CONFIDENCE = 0.999
@@ -57,7 +68,7 @@ class Order(NamedTuple):
 
 
 def cases() -> tuple[Case, ...]:
-    """The closed forms: constant, Ornstein-Uhlenbeck and space-dependent coefficients, in one and two dimensions."""
+    """The closed forms: constant, Ornstein-Uhlenbeck, space-dependent and directional fields, on line and plane."""
     return (
         Case("constant F and G", constant(), 6.0, 240, 2.0),
         Case("Ornstein-Uhlenbeck", ornstein_uhlenbeck(), 6.0, 240, 2.0),
@@ -65,6 +76,8 @@ def cases() -> tuple[Case, ...]:
         Case("G = s|x|, o = |x|²", geometric(rate=0.0, scale=0.3), 6.0, 160, 1.5),
         Case("plane: constant F and G", constant(drift=(0.8, -0.4)), 4.0, 120, 2.0),
         Case("plane: turning drift", ornstein_uhlenbeck(dimension=2, turn=1.0), 4.0, 120, 2.0),
+        Case("plane: G along one direction", directed(drift=(0.6, -0.3)), 4.0, 120, 2.0),
+        Case("plane: G = s(y, x), o = |x|²", sheared(share=0.3), 6.0, 160, 1.5),
     )
 
 

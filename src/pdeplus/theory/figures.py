@@ -12,6 +12,7 @@ from .._lib.files import write_file
 from .._lib.registry import require
 from . import smoothness
 from .checks import CONFIDENCE, Agreement, Order
+from .directional import Directed
 from .problems import listed
 from .surfaces import SHOWN, Points, Surface, Surfaces
 
@@ -45,15 +46,26 @@ def surfaces_figure(found: Surfaces) -> "Figure":
     figure = _figure(16, 8.6)
     for column, surface in enumerate(found.surfaces):
         _draw_surface(figure.add_subplot(2, 4, column + 1, projection="3d"), surface)
-        _draw_contour(figure.add_subplot(2, 4, column + 5), surface, found.fitted.train)
+        slopes = f"mean |∇u| {surface.roughness:.2f}"
+        _draw_contour(figure.add_subplot(2, 4, column + 5), surface, found.fitted.train, slopes)
     return _with_legend(figure, 1, columns=5)
+
+
+def directions_figure(found: Sequence[Directed], points: Points) -> "Figure":
+    """u(x, 0) on one field with no diffusion, isotropic, directional and both; slopes along the arms and across."""
+    figure = _figure(16, 5.2)
+    for column, one in enumerate(found):
+        axes = figure.add_subplot(1, len(found), column + 1)
+        _draw_contour(axes, one, points, f"mean slope along the arms {one.along:.2f}, across {one.across:.2f}")
+        axes.set_title("no diffusion" if one.name == "none" else one.name, fontsize=FONT + 2)
+    return _with_legend(figure, 0, columns=4)
 
 
 def agreement_figure(found: Sequence[Agreement]) -> "Figure":
     """What grid and paths give beyond the closed form, in thousandths, for every problem that has one."""
-    figure = _figure(14, 7.2)
+    figure = _figure(16, 7.2)
     for i, one in enumerate(found):
-        axes = _axes(figure, 2, 3, i + 1, one.title, "x" if i >= 3 else "", "" if i % 3 else "difference × 1000")
+        axes = _axes(figure, 2, 4, i + 1, one.title, "x" if i >= 4 else "", "" if i % 4 else "difference × 1000")
         axes.axhline(0, color=INK, lw=1.5, label="closed form")
         centre, half = 1000 * (one.mean - one.exact), 1000 * (one.high - one.mean)
         bars = f"paths, {100 * CONFIDENCE:g} % interval"
@@ -137,7 +149,7 @@ def _draw_surface(axes: Any, surface: Surface) -> None:
     axes.set_title(TITLES[surface.name] + sigma, fontsize=FONT + 2)
 
 
-def _draw_contour(axes: "Axes", surface: Surface, points: Points) -> None:
+def _draw_contour(axes: "Axes", surface: Surface | Directed, points: Points, slopes: str) -> None:
     x, y, u = _shown(surface, 200)
     axes.contourf(x, y, u, levels=np.linspace(0, 1, 11), cmap=_classes(), vmin=0, vmax=1)
     axes.contour(x, y, u, levels=[0.5], colors=INK, linewidths=1.5)
@@ -151,10 +163,10 @@ def _draw_contour(axes: "Axes", surface: Surface, points: Points) -> None:
             axes.scatter(*points.x[rows].T, c=fill, marker=MARKERS[label], s=size, edgecolors=edge, lw=wide, label=name)
     axes.set(xlim=SHOWN[0], ylim=SHOWN[1], xticks=[], yticks=[], aspect="equal")
     numbers = f"train {100 * surface.train_accuracy:.1f} %, held out {100 * surface.held_out_accuracy:.1f} %"
-    axes.set_xlabel(f"{numbers}\nmean |∇u| {surface.roughness:.2f}", fontsize=FONT)
+    axes.set_xlabel(f"{numbers}\n{slopes}", fontsize=FONT)
 
 
-def _shown(surface: Surface, n: int) -> tuple[Any, Any, Any]:
+def _shown(surface: Surface | Directed, n: int) -> tuple[Any, Any, Any]:
     """The drawn part of a solution at t = 0, n×n."""
     sides = [torch.linspace(low, high, n, dtype=torch.float64) for low, high in SHOWN]
     x, y = torch.meshgrid(*sides, indexing="ij")

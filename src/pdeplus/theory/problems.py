@@ -1,5 +1,6 @@
 """Terminal-value problems ∂u/∂t + F·∇u + ½G²Δu = 0, u(x, 1) = o(x), some whose solution is known, and small tools.
 
+With a matrix G, d×m, the last term is ½ tr(G Gᵀ ∇²u): a single column v smooths along v alone (ours).
 The closed forms follow from the law of x(1) along dx = F dt + G dB, each stated where it is used.
 """
 
@@ -25,7 +26,7 @@ class Problem:
     Args:
         dimension: d, of a point.
         drift: F(x, t), N×d.
-        scale: G(x, t), N or N×1; only its square matters.
+        scale: G(x, t), N or N×1, or a matrix for each point, N×d×m; only G Gᵀ matters.
         terminal: o(x), N.
         solution: u(x, t), N, where it is known.
         bounds: of o, where they are known; u keeps them, being an average of o.
@@ -53,6 +54,60 @@ def constant(*, drift: Sequence[float] = (1.0,), scale: float = 0.4, width: floa
         terminal=lambda x: bump_expectation(x, 0.0, width),
         solution=lambda x, t: bump_expectation(x + (1 - t) * velocity, (1 - t) * scale**2, width),
         bounds=(0.0, 1.0),
+    )
+
+
+def directed(
+    *, drift: Sequence[float] = (0.8, -0.4), columns: Sequence[Sequence[float]] = ((0.5, 0.3),), width: float = 0.5
+) -> Problem:
+    """Constant F and a constant matrix G with these columns, and the terminal value exp(-|x|²/2w²).
+
+    x(1) given x(t) = x is normal with mean m = x + (1-t)F and covariance S = (1-t) G Gᵀ, so that u is
+    w^d det(w²I + S)^{-1/2} exp(-mᵀ(w²I + S)⁻¹m / 2). One column smooths along itself and nowhere else.
+    """
+    _check_positive(width=width)
+    velocity, matrix = torch.tensor(drift, dtype=torch.float64), torch.tensor(columns, dtype=torch.float64).T
+    linalg: Any = torch.linalg  # its types are loose
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        total = width**2 * torch.eye(len(drift), dtype=torch.float64) + (1 - t) * matrix @ matrix.T
+        mean = x.double() + (1 - t) * velocity
+        away = (mean @ linalg.inv(total) * mean).sum(-1)
+        return width ** len(drift) * linalg.det(total).rsqrt() * (-away / 2).exp()
+
+    return Problem(
+        dimension=len(drift),
+        drift=lambda x, t: velocity.to(x).expand_as(x),
+        scale=lambda x, t: matrix.to(x).expand(len(x), *matrix.shape),
+        terminal=lambda x: bump_expectation(x, 0.0, width),
+        solution=solution,
+        bounds=(0.0, 1.0),
+    )
+
+
+def sheared(*, rate: float = 0.5, shear: float = 0.8, share: float = 0.6) -> Problem:
+    """F = Ax with A = (-κ a; 0 -κ), G = s·v(x) with v = (y, x), one column, and the terminal value |x|².
+
+    u = xᵀP(t)x with P(1) = I and -P' = AᵀP + PA + s² JPJ, since ½ tr(G Gᵀ ∇²u) = s² vᵀPv and v = Jx, J = (0 1; 1 0).
+    A diffusion that depends on the place, as the way to a twin does: linear drift, quadratic terminal value.
+    """
+    flow = torch.tensor([[-rate, shear], [0.0, -rate]], dtype=torch.float64)
+    swap = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
+    # vec(P)' = -K vec(P) for row-major vec, in which AXB becomes (A ⊗ Bᵀ) vec(X)
+    turned = flow.T.contiguous()
+    change = torch.kron(turned, eye) + torch.kron(eye, turned) + share**2 * torch.kron(swap, swap)
+
+    def solution(x: Tensor, t: float) -> Tensor:
+        form = (torch.matrix_exp((1 - t) * change) @ eye.reshape(-1)).reshape(2, 2)
+        return (x.double() @ form * x.double()).sum(-1)
+
+    return Problem(
+        dimension=2,
+        drift=lambda x, t: x @ flow.T.to(x),
+        scale=lambda x, t: share * (x @ swap.to(x))[:, :, None],
+        terminal=lambda x: x.square().sum(-1),
+        solution=solution,
     )
 
 
@@ -187,8 +242,10 @@ def drift_at(problem: Problem, x: Tensor, t: float) -> Tensor:
 
 
 def scale_at(problem: Problem, x: Tensor, t: float) -> Tensor:
-    """G(x, t), N, finite."""
+    """G(x, t), N, or N×d×m where it is a matrix; finite."""
     value = problem.scale(x, t)
+    if value.ndim == 3:
+        return _checked("scale", value, x, t, (*x.shape, value.shape[2]))
     return _checked("scale", value.squeeze(-1) if value.ndim == 2 else value, x, t, (len(x),))
 
 

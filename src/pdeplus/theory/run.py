@@ -14,10 +14,20 @@ from .._lib.pages import render_page
 from .._lib.registry import require
 from ..errors import UserError
 from .checks import Agreement, Order, agreements, cases, euler_order, grid_order, sampled_order
-from .figures import agreement_figure, corollary_figure, orders_figure, save_figure, smoothness_figure, surfaces_figure
+from .directional import Directed, directions
+from .figures import (
+    agreement_figure,
+    corollary_figure,
+    directions_figure,
+    orders_figure,
+    save_figure,
+    smoothness_figure,
+    surfaces_figure,
+)
 from .problems import listed
 from .smoothness import SIGMAS, Smoothness, corollary_row, measure_smoothness, smoothness_constant
-from .surfaces import LAYERS, TIMES, Surface, Surfaces, between, flow, surfaces
+from .surfaces import HALF_WIDTH, LAYERS, TIMES, Surface, Surfaces, between, flow, surfaces
+from .transport import box
 
 SHOWN_CELLS = 72
 """Cells of the page's pictures along each side."""
@@ -42,6 +52,7 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
     make_folder(folder)
     shown = surfaces(seed=seed, points=60, iterations=60, cells=160) if quick else surfaces(seed=seed)
     more = () if quick else between(shown)
+    directed = directions(shown.fitted, box(2, HALF_WIDTH, 40 if quick else 100))
     agreed = agreements(paths=300, steps=100, points=5, seed=seed) if quick else agreements(seed=seed)
     smooth = [case for case in cases() if "|x|" not in case.title]  # of a parabola the grid makes no error
     grid_orders = [grid_order(case) for case in (smooth[1:2] if quick else smooth)]
@@ -49,6 +60,7 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
     measured = measure_smoothness(seed=seed, fields=2 if quick else 5, sigmas=SIGMAS[: 2 if quick else None])
     drawn = {
         "surfaces": surfaces_figure(shown),
+        "directions": directions_figure(directed, shown.fitted.train),
         "agreement": agreement_figure(agreed),
         "orders": orders_figure(grid_orders, path_orders),
         "smoothness": smoothness_figure(measured),
@@ -57,6 +69,7 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
     figures = {name: save_figure(figure, folder, f"theory-{name}") for name, figure in drawn.items()}
     command = f"pdeplus theory{' --quick' if quick else ''} --seed {seed}"
     summary = {"command": command} | _numbers(shown, more, agreed, [*grid_orders, *path_orders], measured)
+    summary["directions"] = {one.name: _plain(one) for one in directed}
     write_file(folder / "theory.html", page_text(shown, more, figures).encode())
     write_file(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False).encode())
     write_file(folder / "summary.md", _summary_text(summary).encode())
@@ -104,6 +117,10 @@ def _numbers(
     }
 
 
+def _plain(one: Directed) -> dict[str, float]:
+    return {name: getattr(one, name) for name in ("train_accuracy", "held_out_accuracy", "along", "across")}
+
+
 def _summary_text(summary: Mapping[str, Any]) -> str:
     """The main numbers as Markdown."""
     accuracies = ("train_accuracy", "held_out_accuracy")
@@ -122,9 +139,14 @@ def _summary_text(summary: Mapping[str, Any]) -> str:
     sigma = f"σ to {fit['sigma']:.3f} ± {fit['sigma_error']:.3f}"
     constants = f"least C {found['least_constant']:.3f}, that of the bound {found['constant_of_the_bound']:.3f}"
     ratio = f"largest difference ÷ bound {found['largest_difference_over_bound']:.3f}"
+    directed = [
+        (name, *(f"{100 * row[key]:.1f} %" for key in accuracies), f"{row['along']:.2f}", f"{row['across']:.2f}")
+        for name, row in summary["directions"].items()
+    ]
     parts = [
         f"# Theory, measured\n\n`{summary['command']}`",
         _table(("diffusion", "train", "held out", "mean slope"), surfaces),
+        _table(("diffusion", "train", "held out", "slope along the arms", "across"), directed),
         _table(("closed form", "inside the 99.9 % interval", "largest grid error"), agreement),
         _table(("refinement", "fitted order"), orders),
         f"Theorem 1, sign(x) at the end, {found['samples']} samples: {distance}, {sigma}; {constants}; {ratio}.",

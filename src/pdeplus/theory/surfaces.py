@@ -25,6 +25,8 @@ DEPTHS = (8, 11, 14, 17)
 WIDTH = 64
 TURN = 4.5
 """Radians that an arm of the spirals winds."""
+GROWTH = 0.4
+"""Growth of an arm's radius, in parts of it, with each radian."""
 NOISE = 0.2
 """Standard deviation of a point's noise, in parts of its radius."""
 STEEPNESS = 4.0
@@ -177,7 +179,7 @@ def two_spirals(n: int, *, flipped: float, generator: torch.Generator) -> Points
     """Two arms that wind out from 0; gaps and noise grow with the radius, and a part of the given labels is wrong."""
     labels = torch.arange(n) % 2
     along = TURN * torch.rand(n, generator=generator, dtype=torch.float64)
-    radius, angle = 0.3 * (0.4 * along).exp(), along + math.pi * labels
+    radius, angle = 0.3 * (GROWTH * along).exp(), along + math.pi * labels
     x = radius[:, None] * torch.stack([angle.cos(), angle.sin()], -1)
     x = x + NOISE * radius[:, None] * torch.randn(n, 2, generator=generator, dtype=torch.float64)
     wrong = torch.rand(n, generator=generator) < flipped

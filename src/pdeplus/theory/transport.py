@@ -4,6 +4,8 @@ By paths: `expectation` is the Feynman-Kac expectation (Eq. FK_U) over Euler-Mar
 
 On a grid of one or two dimensions: `solve` gives a `Solution`, which knows u at the grid points and between them.
 
+A matrix G, d×m, makes the last term ½ tr(G Gᵀ ∇²u).
+
 In τ = 1-t the equation reads ∂u/∂τ = F·∇u + ½G²Δu. Space: fourth-order central differences for both terms and, for
 the transport, the dissipation |F|h³/12 ∂⁴u, which together is the third-order upwind-biased difference. Time: the
 three-stage Runge-Kutta step of Shu and Osher. All of it is of third order, and what the grid smooths by itself falls
@@ -45,6 +47,10 @@ TRANSPORT_LIMIT = 1.5
 """Largest Δt Σ|F|/h of a stable step without diffusion; the von Neumann bound is 1.61."""
 DIFFUSION_LIMIT = 0.45
 """Largest Δt Σ½G²/h² of a stable step without transport; the von Neumann bound is 0.471."""
+FIRST = {0: 1 / 12, 1: -8 / 12, 3: 8 / 12, 4: -1 / 12}
+"""Weights of u at -2h, -h, h, 2h in the fourth-order difference for h ∂u; a product of two is that for ∂²u/∂x∂y."""
+MIXED_SHARE = 0.36
+"""What the mixed term takes of the diffusion limit: its largest symbol, 1.37², over that of ∂², 16/3."""
 LOOKS = 33
 """Times at which the fields are looked at before the first step."""
 SLACK = 0.1
@@ -188,11 +194,14 @@ def _check_resolution(problem: Problem, grid: Grid) -> None:
 
     Over unit time the diffusion damps a wave of length 2πG by e^{-1/2} and the scheme by e^{-|F|h³/12G⁴}: the grid is
     too coarse where |F|h³ > 6G⁴. At that limit a jump in o comes out with little more than half its slope, at a tenth
-    of it with 0.8 of it; what is smooth already suffers less. Where G is 0 no diffusion is asked for.
+    of it with 0.8 of it; what is smooth already suffers less. Where G is 0 no diffusion is asked for; a matrix may ask
+    for none in some direction at every point, and is not looked at.
     """
     nodes = grid.nodes
-    speed, scale = drift_at(problem, nodes, 1.0).abs(), scale_at(problem, nodes, 1.0).abs()[:, None]
-    enough = (6 * scale**4 / speed).pow(1 / 3)[scale[:, 0] > 0]  # the spacings that would do
+    speed, scale = drift_at(problem, nodes, 1.0).abs(), scale_at(problem, nodes, 1.0).abs()
+    if scale.ndim == 3:
+        return
+    enough = (6 * scale[:, None] ** 4 / speed).pow(1 / 3)[scale > 0]  # the spacings that would do
     coarse = (torch.tensor(grid.spacing, dtype=torch.float64) > enough).any(-1)
     share = float(coarse.sum()) / len(nodes)
     if share == 0:
@@ -205,11 +214,27 @@ def _check_resolution(problem: Problem, grid: Grid) -> None:
 
 
 class _Coefficients(NamedTuple):
-    """Fields at a time, and the weights that they give five neighbours along each axis."""
+    """Fields at a time, the weights that they give five neighbours along each axis, and that of ∂²u/∂x∂y, if any."""
 
     drift: Tensor
     scale: Tensor
     weights: tuple[tuple[Tensor, ...], ...]
+    mixed: Tensor | None
+
+
+class _Squares(NamedTuple):
+    """G Gᵀ at every point: its diagonal, and in the plane the entry beside it, None where G is a number."""
+
+    along: tuple[Tensor, ...]
+    across: Tensor | None
+
+
+def _squares(scale: Tensor, dimension: int) -> _Squares:
+    if scale.ndim == 1:
+        return _Squares((scale.double().square(),) * dimension, None)
+    rows = scale.double().unbind(1)
+    across = (rows[0] * rows[1]).sum(-1) if dimension == 2 else None
+    return _Squares(tuple(row.square().sum(-1) for row in rows), across)
 
 
 def _sufficient(grid: Grid, spacing: Tensor) -> str:
@@ -236,13 +261,18 @@ def _march(
 
 
 def _rate(u: Tensor, coefficients: _Coefficients) -> Tensor:
-    """F·∇u + ½G²Δu."""
+    """F·∇u + ½ tr(G Gᵀ ∇²u)."""
     around = pad(u[None, None], (2, 2) * u.ndim, mode="replicate")[0, 0]
     total = torch.zeros_like(u)
     for axis, weights in enumerate(coefficients.weights):
         line = around if u.ndim == 1 else around.narrow(1 - axis, 2, u.shape[1 - axis])
         for shift, weight in enumerate(weights):
             total.addcmul_(weight, line.narrow(axis, shift, u.shape[axis]))
+    if coefficients.mixed is not None:
+        for i, across in FIRST.items():
+            for j, along in FIRST.items():
+                corner = around.narrow(0, i, u.shape[0]).narrow(1, j, u.shape[1])
+                total.addcmul_(coefficients.mixed, corner, value=across * along)
     return total
 
 
@@ -255,10 +285,16 @@ def _coefficients(problem: Problem, grid: Grid, t: float, dt: float, before: _Co
     if dt * need > 1 + 1e-9:
         least = math.ceil(MARGIN * need)
         raise UserError(f"steps={math.ceil(1 / dt)} must be at least {least} for the fields at t={t:.4g}")
-    half_square = (scale.double().square() / 2).reshape(grid.points)
-    pairs = zip(drift.double().T, grid.spacing, strict=True)
-    weights = tuple(_weights(f.reshape(grid.points), half_square, h, axis) for axis, (f, h) in enumerate(pairs))
-    return _Coefficients(drift, scale, weights)
+    squares = _squares(scale, grid.dimension)
+    fields = zip(drift.double().T, squares.along, grid.spacing, strict=True)
+    weights = tuple(
+        _weights(f.reshape(grid.points), (square / 2).reshape(grid.points), h, axis)
+        for axis, (f, square, h) in enumerate(fields)
+    )
+    mixed = None
+    if squares.across is not None:
+        mixed = squares.across.reshape(grid.points) / math.prod(grid.spacing)
+    return _Coefficients(drift, scale, weights, mixed)
 
 
 def _weights(drift: Tensor, half_square: Tensor, h: float, axis: int) -> tuple[Tensor, ...]:
@@ -273,7 +309,10 @@ def _weights(drift: Tensor, half_square: Tensor, h: float, axis: int) -> tuple[T
 def _need(drift: Tensor, scale: Tensor, grid: Grid) -> float:
     """1/Δt of the longest stable step: the part of each limit that is used up, summed."""
     transport = sum((f.abs() / h for f, h in zip(drift.double().T, grid.spacing, strict=True)), torch.zeros(()))
-    diffusion = scale.double().square() / 2 * sum(h**-2 for h in grid.spacing)
+    squares = _squares(scale, grid.dimension)
+    diffusion = sum((s / (2 * h * h) for s, h in zip(squares.along, grid.spacing, strict=True)), torch.zeros(()))
+    if squares.across is not None:
+        diffusion = diffusion + MIXED_SHARE * squares.across.abs() / math.prod(grid.spacing)
     return float((transport / TRANSPORT_LIMIT + diffusion / DIFFUSION_LIMIT).max())
 
 
@@ -347,8 +386,12 @@ def _moments(problem: Problem, points: Tensor, paths: int, steps: int, seed: int
         generator = generator_for(seed, "paths", block, start)
         x = points.repeat_interleave(n, 0)
         for i in range(steps):  # x ← x + F Δt + G √Δt ε
-            scale = scale_at(problem, x, i * dt)[:, None] * math.sqrt(dt)
-            x = diffuse(x + drift_at(problem, x, i * dt) * dt, scale, generator)
+            scale, moved = scale_at(problem, x, i * dt), x + drift_at(problem, x, i * dt) * dt
+            if scale.ndim == 1:
+                x = diffuse(moved, scale[:, None] * math.sqrt(dt), generator)
+            else:
+                noise = torch.randn(len(x), scale.shape[2], generator=generator, dtype=x.dtype)
+                x = moved + math.sqrt(dt) * (scale @ noise[:, :, None]).squeeze(-1)
         values = terminal_at(problem, x).double().reshape(len(points), n)
         gap = values.mean(-1) - mean
         squares += (values - values.mean(-1, keepdim=True)).square().sum(-1) + gap.square() * done * n / (done + n)
