@@ -4,6 +4,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
+from importlib import resources
 
 import pytest
 from support.commands import answer, call
@@ -19,6 +21,7 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.deployment import Format
 from pdeplus.evaluation.test_sets import Wanted
 from pdeplus.studies.experiment import SizeName
+from pdeplus.training.config import config_hash, load_config
 from pdeplus.training.run_folder import Selection
 
 QUICK = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
@@ -119,6 +122,12 @@ def test_a_dry_run_says_what_training_would_take_and_writes_nothing(capsys, tmp_
     assert "images a second" in second
     assert "were not measured" in third
     assert not list(tmp_path.iterdir())
+
+
+def test_the_preset_fast_has_an_accuracy_to_expect():
+    known = tomllib.loads((resources.files("pdeplus.studies") / "expected.toml").read_text("utf-8"))
+    assert config_hash(load_config("fast")) in known
+    assert config_hash(load_config("fast", ["method.name=augmix"])) in known
 
 
 def test_default_folder_is_named_after_the_run(tmp_path):
