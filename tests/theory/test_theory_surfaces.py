@@ -12,10 +12,13 @@ import torch
 from support.theory_run import made_surfaces
 
 from pdeplus.errors import UserError
+from pdeplus.theory.directional import along_arm, carried
 from pdeplus.theory.figures import surfaces_figure
 from pdeplus.theory.problems import Problem
 from pdeplus.theory.run import run_theory
 from pdeplus.theory.surfaces import (
+    GROWTH,
+    LAYERS,
     REACH,
     SCALES,
     Points,
@@ -126,6 +129,26 @@ def test_equal_seeds_give_equal_surfaces():
     assert not torch.equal(first.velocity(x, 0.4), other.velocity(x, 0.4))
 
 
+def test_layers_carry_the_tangent_of_an_arm_by_their_derivative():
+    """Of h ← h + Ah/L the derivative is (I + A/L), so after l layers the tangent at the start, times its l-th power."""
+    matrix = torch.tensor([[0.2, -0.5], [0.4, 0.1]], dtype=torch.float64)
+    step = torch.eye(2, dtype=torch.float64) + matrix / LAYERS
+    x = 0.5 * torch.randn(10, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = carried(lambda h, t: h @ matrix.T)(x, 0.5)
+    power = torch.linalg.matrix_power(step, LAYERS // 2)
+    assert torch.allclose(found, along_arm(torch.linalg.solve(power, x.T).T) @ power.T, atol=1e-4)
+    assert torch.allclose(carried(lambda h, t: torch.ones_like(h))(x, 0.0), along_arm(x), atol=1e-8)
+
+
+def test_the_tangent_of_an_arm_is_the_spirals():
+    a, h = torch.linspace(0, 4, 9, dtype=torch.float64), 1e-6
+
+    def arm(angle):
+        return (0.3 * (GROWTH * angle).exp())[:, None] * torch.stack([angle.cos(), angle.sin()], -1)
+
+    assert torch.allclose(along_arm(arm(a)), (arm(a + h) - arm(a - h)) / (2 * h), atol=1e-6)
+
+
 def test_too_few_points_are_refused():
     with pytest.raises(UserError, match="points=5, iterations=10 must be at least 20 and 1"):
         fit_points(points=5, iterations=10)
@@ -140,7 +163,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_is_written(folder):
-    names = {"surfaces", "agreement", "orders", "smoothness", "corollary"}
+    names = {"surfaces", "directions", "agreement", "orders", "smoothness", "corollary"}
     expected = {f"theory-{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert {path.name for path in folder.iterdir()} == expected | {"theory.html", "summary.json", "summary.md"}
     assert all(path.stat().st_size > 500 for path in folder.iterdir())
