@@ -39,7 +39,7 @@ from ..models.base import placed
 from .base import BuildOptimizer, Method, Objective, accuracy, check_range, views_of
 
 LEAST_VARIANCE = 1e-6
-"""Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
+"""Where a ReLU head gives less, as σ = 0, the coverage loss sees this variance, as in the authors' code."""
 
 
 @final
@@ -166,12 +166,12 @@ class PDEPlus(Method):
         for h_twin, h, scale in zip(twin.means, trace.means, trace.scales, strict=True):
             if self.coverage_gradient == "local":
                 h_twin, h = h_twin.detach(), h.detach()
-            std = scale.float()
+            h_twin, h, std = precise(h_twin), precise(h[: len(scale)]), precise(scale)
             if self.head == "relu":  # no other head can give less than the least
-                std = std.clamp(min=LEAST_VARIANCE if self.sigma_is == "variance" else LEAST_VARIANCE**0.5)
-            if self.sigma_is == "variance":
+                std = at_least(std if self.sigma_is == "variance" else std.square(), LEAST_VARIANCE).sqrt()
+            elif self.sigma_is == "variance":
                 std = std.sqrt()
-            losses.append(coverage_nll(h_twin.float(), h[: len(scale)].float(), std, self.prior))
+            losses.append(coverage_nll(h_twin, h, std, self.prior))
         total = torch.stack(losses)
         return total.sum() if self.coverage_reduction == "sum" else total.mean()
 
@@ -211,6 +211,19 @@ def plain_features(model: nn.Module, images: Tensor) -> Trace:
     with diffusion(model, active=False) as trace:
         model(images)
     return trace
+
+
+def precise(h: Tensor) -> Tensor:
+    """In 32 bits at least."""
+    return h.to(torch.promote_types(h.dtype, torch.float32))
+
+
+def at_least(variance: Tensor, least: float) -> Tensor:
+    """The variance, or `least` where it is below; the gradient passes there too, as in torch's GaussianNLLLoss."""
+    variance = variance.clone()
+    with torch.no_grad():
+        variance.clamp_(min=least)
+    return variance
 
 
 def mean_scales(trace: Trace) -> dict[str, Tensor]:
