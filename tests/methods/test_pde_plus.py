@@ -319,7 +319,8 @@ def test_presets_hold_what_their_names_promise(preset):
     elif preset == "authors":
         assert (method["head"], method["schedule"], method["views"]) == ("relu", "authors", "both augmented")
         assert (config.train.lr, method["diffusion_lr"], config.train.label_smoothing) == (0.06, 0.001, 0.12)
-        assert method["augmentor"] == {"name": "augmix", "severity": 10, "width": 10, "operations": 13}
+        augmix = {"name": "augmix", "severity": 10, "width": 10, "operations": 13, "variant": "torchvision"}
+        assert method["augmentor"] == augmix
     else:
         assert dict(method) == {}
     assert (config.train.epochs, config.train.batch_size, config.train.weight_decay) == (200, 128, 5e-4)
