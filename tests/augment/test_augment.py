@@ -12,7 +12,9 @@ from pdeplus._lib import registry
 from pdeplus.augment import base as _random
 from pdeplus.augment import deep_augment as network
 from pdeplus.augment._geometry import smoothed_noise
+from pdeplus.augment._operations import NAMES as OPERATIONS
 from pdeplus.augment._operations import mix_chains
+from pdeplus.augment.augmix import AugMix
 from pdeplus.augment.brightness import Brightness
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.gaussian_noise import GaussianNoise
@@ -98,6 +100,38 @@ def test_augmix_mixes_convexly_and_per_image(images):
     weak = pp.augmix(images, 0.2, 3, seeded(), depth=1)
     strong = pp.augmix(images, 10, 3, seeded(), depth=3, operations=13)
     assert (strong - images).abs().mean() > 1.5 * (weak - images).abs().mean()
+
+
+@pytest.mark.parametrize("severity", [1, 4, 10])
+def test_torchvisions_variant_draws_whole_levels_up_to_the_severity(severity, monkeypatch):
+    seen = []
+    monkeypatch.setattr("pdeplus.augment.augmix.apply_each", lambda x, *drawn: seen.append(drawn) or x)
+    x = torch.rand(3000, 1, 4, 6, generator=seeded())
+    out = pp.augmix(x, severity, 3, seeded(), depth=1, operations=13, variant="torchvision")
+    ((which, value),) = seen
+
+    def drawn(name):
+        return sorted(set(value[which == OPERATIONS.index(name)].mul(1000).round().div(1000).tolist()))
+
+    levels = range(severity)
+    assert drawn("color") == pytest.approx(sorted({1 + sign * 0.1 * k for k in levels for sign in (1, -1)}))
+    assert drawn("rotate") == pytest.approx(sorted({sign * 30 / 9 * k for k in levels for sign in (1, -1)}), abs=1e-3)
+    assert drawn("solarize") == pytest.approx(sorted(255 - 255 / 9 * k for k in levels), abs=1e-3)
+    assert drawn("posterize") == sorted({4 - k for k in (0, 0, 1, 1, 2, 2, 3, 3, 4, 4)[:severity]})
+    assert drawn("shear_x")[-1] == pytest.approx(0.3 * (severity - 1) / 9, abs=1e-3)
+    assert drawn("translate_x")[-1] == 6 * (severity - 1) // 27
+    counts = torch.bincount(which[which < 14]) / len(which)
+    assert counts[counts > 0].tolist() == pytest.approx([1 / 13] * 13, abs=0.02)
+    assert torch.equal(out, (out * 255).round() / 255)
+    assert ((x - out) * 255).min() > -0.6  # cut, not rounded: only the chains' own first rounding raises a level
+    assert ((x - out) * 255).max() < 1.6
+
+
+def test_a_variant_is_one_of_two_and_torchvisions_has_whole_severities(images):
+    with pytest.raises(UserError, match="variant='other'"):
+        pp.augmix(images, variant="other")
+    with pytest.raises(UserError, match=r"severity=2.5 must be a whole number for variant='torchvision'"):
+        AugMix(severity=2.5, variant="torchvision")
 
 
 def test_augmix_of_black_images_stays_black_under_nine_operations():

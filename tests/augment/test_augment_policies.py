@@ -7,7 +7,9 @@ from support.peers import peer
 from support.pictures import pictures
 
 from pdeplus.augment import _operations as operations
+from pdeplus.augment.augmix import STEPS
 from pdeplus.augment.augmix import _strengths as augmix_strengths
+from pdeplus.augment.augmix import _torchvision_strengths as torchvision_strengths
 from pdeplus.augment.auto_augment import AUTO_STEPS, AutoAugment, strengths, sub_policies
 from pdeplus.augment.rand_augment import RAND_STEPS, RandAugment
 
@@ -62,6 +64,35 @@ def test_augmix_reaches_torchvisions_ranges():
     for name in ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"):
         full = values(mine, snake(name), 10)[-1]
         assert full.item() == pytest.approx(space[name][0][-1].item(), abs=1)
+
+
+def test_augmix_in_torchvisions_variant_has_its_ten_levels():
+    space = theirs("AugMix")()._augmentation_space(10, (24, 32))
+    mine = torchvision_strengths(24, 32)
+    assert {snake(name) for name in space} == set(mine)
+    for name, (magnitudes, signed) in space.items():
+        one = mine[snake(name)]
+        assert one.signed == signed, name
+        if magnitudes.ndim:
+            expected = magnitudes.trunc() if one.whole == "down" else magnitudes
+            expected = expected + (1 if name in ("Brightness", "Color", "Contrast", "Sharpness") else 0)
+            assert torch.allclose(values(mine, snake(name), STEPS), expected.float(), atol=1e-4), name
+
+
+def test_augmix_in_torchvisions_variant_gives_its_images():
+    """Each operation at each level: the same images, but for rounding and the borders of sheared or turned ones."""
+    apply, space = theirs("_apply_op"), theirs("AugMix")()._augmentation_space(10, (24, 32))
+    images = pictures(4)[:, :, :24]
+    for name, (magnitudes, signed) in space.items():
+        number = torch.full((4,), operations.NAMES.index(snake(name)))
+        for k, sign in [(k, sign) for k in range(10) for sign in ((1, -1) if signed else (1,))]:
+            magnitude = sign * float(magnitudes[k]) if magnitudes.ndim else 0.0
+            expected = apply(images, name, magnitude, theirs("InterpolationMode").BILINEAR, None).float()
+            mine = sign * (-1 if name.startswith("Translate") else 1)  # theirs moves, ours reads
+            strength, plus = torch.full((4,), k / STEPS), torch.full((4,), float(mine))
+            value = operations.values_of(torchvision_strengths(24, 32), number, strength, plus)
+            difference = (operations.apply_each(images, number, value) - expected).abs().mean()
+            assert difference < (4 if name in ("ShearX", "ShearY", "Rotate") else 0.6), (name, k, sign)
 
 
 def test_each_sub_policy_gives_torchvisions_images(monkeypatch):

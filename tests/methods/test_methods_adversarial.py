@@ -48,16 +48,36 @@ def test_the_linf_loss_is_that_at_the_sign_of_the_gradient(epsilon, size):
 
 @pytest.mark.parametrize(("epsilon", "size"), [("published", 0.1), (0.8, 0.8)])
 def test_the_l2_loss_is_that_along_the_gradient(epsilon, size):
+    """A step of five times its size, cut to [0, 1], then scaled back."""
     net, batch = linear_softmax(), linear_batch()
-    gradient = gradient_by_hand(net, batch)
-    change = size * gradient / gradient.norm(dim=1, keepdim=True)
+    gradient, x = gradient_by_hand(net, batch), batch.images.flatten(1)
+    change = (x + 5 * size * gradient / gradient.norm(dim=1, keepdim=True)).clamp(0, 1) - x
+    change = change * (size / change.norm(dim=1, keepdim=True)).clamp(max=1)
     goal = only_objective(PGD(norm="l2", epsilon=epsilon), net, batch)
     assert goal.loss.item() == pytest.approx(loss_by_hand(net, batch, change), rel=1e-6)
     assert goal.loss.item() > loss_by_hand(net, batch, 0 * change)
 
 
+@pytest.mark.parametrize(
+    ("pixels", "attacked"),
+    [
+        ((0.5, 0.5), (0.5 + 0.06, 0.5 - 0.08)),  # a step of (0.3, -0.4), which is inside, scaled from 0.5 to 0.1
+        ((1.0, 0.5), (1.0, 0.4)),  # white cannot rise: the change is (0, -0.4), and 0.1 after the projection
+        ((0.5, 0.02), (0.5 + 0.3 * 0.1 / (0.09 + 0.0004) ** 0.5, 0.02 - 0.02 * 0.1 / (0.09 + 0.0004) ** 0.5)),
+        ((1.0, 0.0), (1.0, 0.0)),
+    ],
+)
+def test_the_published_step_in_l2_by_hand(pixels, attacked):
+    """The gradient points along (3, -4) / 5: a step of 0.5 is (0.3, -0.4), cut to [0, 1], then scaled to 0.1."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    net[1].weight.data = torch.tensor([[-3.0, 4.0], [0.0, 0.0]])  # the loss of class 0 rises along (3, -4)
+    x = torch.tensor(pixels).view(1, 1, 1, 2)
+    found = PGD(norm="l2").attacked(net, x, torch.tensor([0]), None)
+    assert found.flatten().tolist() == pytest.approx(attacked, abs=1e-6)
+
+
 def test_a_larger_step_than_epsilon_is_cut_to_it():
-    """The published step size of 0.5 is a full-size step."""
+    """In the norm linf the published step size of 0.5 is a full-size step; in l2 it is the default."""
     net, batch = linear_softmax(), linear_batch()
     for norm in NORMS:
         cut, full = (only_objective(method, net, batch) for method in (PGD(norm=norm, step_size=0.5), PGD(norm=norm)))

@@ -14,11 +14,13 @@ from pdeplus.errors import UserError
 from pdeplus.functional import jensen_shannon
 from pdeplus.methods._mixing import (
     Mix,
+    Units,
     beta_2_5,
     draw_mix,
     mixed,
     mixing_places,
     noisy,
+    noisy_at,
     over_mixed_labels,
 )
 from pdeplus.methods.base import accuracy, overlaps_of
@@ -159,13 +161,38 @@ def test_nfm_is_plain_at_test_and_leaves_no_hook():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
 
 
-def test_noisymix_makes_the_second_and_third_view_two_and_three_times_as_noisy():
-    method, mix = NoisyMix(alpha=1.0), Mix("", torch.tensor([1, 0]), torch.tensor(0.5))
+@pytest.mark.parametrize(("place", "centre", "std"), [("stage", 0.0, 1.0), ("", 0.5, 0.5)])
+def test_noisymix_makes_the_additive_noise_of_later_views_two_and_three_times_as_strong(place, centre, std):
+    """Var = (1 - sparsity) · E[B²] · (m² (h - centre)² / 3 + (v · std · a)²), m = a = 0.5, for h = 1."""
+    method, mix = NoisyMix(alpha=1.0), Mix(place, torch.tensor([1, 0]), torch.tensor(0.5))
     h, generator = torch.ones(6, 40), seeded()
     noise = torch.stack([method.changed(h, mix, generator) - h for _ in range(3000)])
     variance = noise.view(3000, 3, -1).square().mean((0, 2))
-    once = 0.35 * SECOND_MOMENT * 0.5**2 * (1 / 3 + 1)
-    assert variance.tolist() == pytest.approx([once, 4 * once, 9 * once], rel=0.1)
+    by_view = [0.35 * SECOND_MOMENT * 0.5**2 * ((1 - centre) ** 2 / 3 + (v * std) ** 2) for v in (1, 2, 3)]
+    assert variance.tolist() == pytest.approx(by_view, rel=0.1)
+
+
+def test_noise_on_images_is_that_of_normalised_ones():
+    """With (x - 0.47) / 0.25: one draw by hand, and Var = E[B²] · (m² (x - 0.47)² / 3 + (0.25 a)²)."""
+    x, units = torch.rand(5, 3, 4, 4, generator=seeded(3)), Units(0.47, 0.25)
+    levels = {"additive": 0.4, "multiplicative": 0.2, "generator": seeded()}
+    normalised = noisy((x - 0.47) / 0.25, **levels)
+    on_images = noisy_at("", x, units, 0.4, 0.2, seeded())
+    assert torch.allclose(on_images, 0.47 + 0.25 * normalised, atol=1e-6)
+    assert torch.equal(noisy_at("layer1", x, units, 0.4, 0.2, seeded()), noisy(x, 0.4, 0.2, seeded()))
+    pixels, generator = torch.tensor([[0.47], [0.97], [0.0]]).expand(3, 40), seeded()
+    noise = torch.stack([noisy_at("", pixels, units, 0.4, 0.2, generator) - pixels for _ in range(6000)])
+    by_hand = [SECOND_MOMENT * (0.04 * (x - 0.47) ** 2 / 3 + 0.01) for x in (0.47, 0.97, 0.0)]
+    assert noise.square().mean((0, 2)).tolist() == pytest.approx(by_hand, rel=0.07)
+
+
+def test_nfm_adds_its_noise_to_images_in_their_published_units(monkeypatch):
+    method, net, batch = NFM(alpha=1.0), Watched(), random_batch(4, 8, transform=Identity())
+    mix = Mix("", torch.tensor([1, 0, 3, 2]), torch.tensor(0.3))
+    force(monkeypatch, method, mix)
+    only_objective(method, net, batch)
+    normalised = noisy((mixed(batch.images, mix) - 0.47) / 0.25, additive=0.4, multiplicative=0.2, generator=seeded())
+    assert torch.allclose(net.seen[0], 0.47 + 0.25 * normalised, atol=1e-6)
 
 
 def test_noisymix_loss_by_hand(monkeypatch):

@@ -115,6 +115,33 @@ def test_variance_reading_is_torchs_gaussian_nll_with_its_clamp():
     assert ours.item() == pytest.approx(nn.GaussianNLLLoss()(twin, h, scale).item(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("sigma_is", "scale", "value", "slope"),
+    [
+        # d² = 4·10⁻⁶ and v the variance, at least 10⁻⁶: ½ (log v + d²/v), and ½ (1/v - d²/v²) by v
+        ("variance", 0.0, 0.5 * (math.log(1e-6) + 4), -1.5e6),
+        ("variance", 1e-7, 0.5 * (math.log(1e-6) + 4), -1.5e6),
+        ("variance", 1e-6, 0.5 * (math.log(1e-6) + 4), -1.5e6),
+        ("variance", 2e-6, 0.5 * (math.log(2e-6) + 2), 0.5 * (5e5 - 1e6)),
+        ("variance", 4e-6, 0.5 * (math.log(4e-6) + 1), 0.0),
+        # by σ, where v = σ²: 2σ times that
+        ("std", 0.0, 0.5 * (math.log(1e-6) + 4), 0.0),
+        ("std", 1e-4, 0.5 * (math.log(1e-6) + 4), -300.0),
+        ("std", 1e-3, 0.5 * (math.log(1e-6) + 4), -3000.0),
+        ("std", 2e-3, 0.5 * (math.log(4e-6) + 1), 0.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_below_the_least_variance_value_and_gradient_are_torchs(sigma_is, scale, value, slope, dtype):
+    h, twin = torch.zeros(1, 1, dtype=dtype), torch.full((1, 1), 2e-3, dtype=dtype)
+    ours, theirs = (torch.full((1, 1), scale, dtype=dtype, requires_grad=True) for _ in range(2))
+    loss = PDEPlus(head="relu", sigma_is=sigma_is).coverage(*traces(h, twin, ours))
+    peer = nn.GaussianNLLLoss()(twin, h, theirs if sigma_is == "variance" else theirs.square())
+    (loss + peer).backward()
+    assert (loss.item(), peer.item()) == pytest.approx((value, value), rel=1e-6)
+    assert (ours.grad.item(), theirs.grad.item()) == pytest.approx((slope, slope), rel=1e-5, abs=1)
+
+
 @pytest.mark.parametrize("schedule", ["alternating", "authors"])
 def test_local_coverage_reaches_no_backbone_and_no_other_block(schedule):
     method = PDEPlus(schedule=schedule, coverage_gradient="local", augmentor=Darker())
@@ -330,7 +357,8 @@ def test_presets_hold_what_their_names_promise(preset):
     elif preset == "authors":
         assert (method["head"], method["schedule"], method["views"]) == ("relu", "authors", "both augmented")
         assert (config.train.lr, method["diffusion_lr"], config.train.label_smoothing) == (0.06, 0.001, 0.12)
-        assert method["augmentor"] == {"name": "augmix", "severity": 10, "width": 10, "operations": 13}
+        augmix = {"name": "augmix", "severity": 10, "width": 10, "operations": 13, "variant": "torchvision"}
+        assert method["augmentor"] == augmix
     else:
         assert dict(method) == {}
     assert (config.train.epochs, config.train.batch_size, config.train.weight_decay) == (200, 128, 5e-4)

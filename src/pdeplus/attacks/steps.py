@@ -52,6 +52,7 @@ def pgd(
     steps: int = 1,
     step_size: float | None = None,
     random_start: bool = False,
+    cut_first: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Images near x by projected steepest ascent of the cross-entropy, of the shape of x and without a gradient.
@@ -65,6 +66,8 @@ def pgd(
         steps: one from x itself is the fast gradient sign method (ℓ∞), or its like in ℓ2.
         step_size: length of a step in the norm; None is epsilon for one step, 2.5·epsilon/steps for more.
         random_start: begin at a random point within epsilon instead of at x.
+        cut_first: cut a step to [0, 1] before it is pulled back to epsilon, not after: in ℓ2 a long step then keeps its
+            length where pixels are black or white.
         generator: source of that point.
     """
     check_budget(norm, epsilon, steps)
@@ -73,7 +76,8 @@ def pgd(
     point = random_point(x, norm, epsilon, generator) if random_start else x
     for _ in range(steps):
         at = ascent(logits, point, labels, cross_entropy)
-        point = project(point + length * steepest(at.gradient, norm), x, norm, epsilon)
+        point = point + length * steepest(at.gradient, norm)
+        point = project(point.clamp(0, 1) if cut_first else point, x, norm, epsilon)
     return point
 
 

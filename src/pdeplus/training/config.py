@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_type_hints
 
 from .._lib.registry import NEW, check_options, find, resolved, unknown
 from ..errors import UserError
@@ -176,11 +176,23 @@ def config_hash(config: Config) -> str:
         tables["data"].pop("root", None)
     if "." not in config.method.name:  # each of our methods once had this option itself
         tables["method"]["label_smoothing"] = tables["train"].pop("label_smoothing")
-    for key, kind in (("train", Train), ("method", find("methods", config.method.name))):
-        for option in fields(kind) if is_dataclass(kind) else ():
-            if "new" in option.metadata and tables[key].get(option.name) == option.default:
-                del tables[key][option.name]
+    _leave_out_new(tables["train"], Train)
+    _leave_out_new(tables["method"], find("methods", config.method.name))
     return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _leave_out_new(table: dict[str, Any], kind: Any) -> None:
+    """Remove the options that older configs lack and that have their defaults, of nested parts too."""
+    if not is_dataclass(kind):
+        return
+    hints = get_type_hints(kind)
+    for option in fields(kind):
+        value, family = table.get(option.name), getattr(hints[option.name], "family", None)
+        if "new" in option.metadata and value == option.default:
+            del table[option.name]
+        elif family and isinstance(value, dict):
+            part = cast(dict[str, Any], value)
+            _leave_out_new(part, find(family, part["name"]))
 
 
 def _alike(node: Any) -> Any:
