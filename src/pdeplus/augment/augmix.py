@@ -35,7 +35,7 @@ class AugMix(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like(*_strengths(1, 1, self.operations))
+        return corruptions_like_augmix(self.operations)
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
@@ -64,13 +64,8 @@ def augmix(
         operations: 9, or 13 with the four that coincide with test corruptions.
     """
     _check(severity, width, depth)
-    strengths = _strengths(x.shape[-2], x.shape[-1], operations)
-    numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
     levels, most = depth or DEEPEST, width * len(x)
-    total = levels * most
-    which = numbers[integers(total, 0, len(numbers), x, generator)]
-    s = uniform(total, 0.1 / FULL, severity / FULL, x, generator)
-    value = values_of(strengths, which, s, signs(total, x, generator))
+    which, value = _draw(levels * most, x, severity, operations, generator)
 
     def operate(chains: Tensor, level: int) -> Tensor:
         mine = slice(level * most, level * most + len(chains))
@@ -79,10 +74,39 @@ def augmix(
     return mix_chains(x.float(), to_levels(x), width, depth, operate, generator).to(x.dtype)
 
 
-def _check(severity: float, width: int, depth: int) -> None:
+@torch.no_grad()
+def one_operation(
+    x: Tensor, severity: float, generator: torch.Generator | None, operations: Literal[9, 13] = 9
+) -> Tensor:
+    """Each image (B×C×H×W of unsigned bytes, as is the result) through one of AugMix's operations of its own."""
+    return apply_each(x, *_draw(len(x), x, severity, operations, generator))
+
+
+def corruptions_like_augmix(operations: Literal[9, 13]) -> tuple[str, ...]:
+    """The test corruptions that AugMix's operations coincide with: none of the nine does."""
+    return corruptions_like(*_strengths(1, 1, operations))
+
+
+def check_severity(severity: float) -> None:
+    """Refuse a severity that is no strength of AugMix's operations."""
     if not 0.1 <= severity <= FULL:
         raise UserError(f"severity={severity} must lie between 0.1 and 10")
+
+
+def _check(severity: float, width: int, depth: int) -> None:
+    check_severity(severity)
     check_chains(width, depth)
+
+
+def _draw(
+    n: int, x: Tensor, severity: float, operations: Literal[9, 13], generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """`n` operations for images like `x`, by their places in `NAMES`, and their values."""
+    strengths = _strengths(x.shape[-2], x.shape[-1], operations)
+    numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
+    which = numbers[integers(n, 0, len(numbers), x, generator)]
+    s = uniform(n, 0.1 / FULL, severity / FULL, x, generator)
+    return which, values_of(strengths, which, s, signs(n, x, generator))
 
 
 def _strengths(h: int, w: int, operations: Literal[9, 13] = 13) -> dict[str, Strength]:

@@ -92,6 +92,14 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     "refilter": (),
     # DeepAugment disturbs weights and features; none of that is an operation on the image.
     "distorted_network": (),
+    # HybridAugment's low part is the image under a Gaussian of 3×3 and 0.5 pixels; another image's details on top of it
+    # do not bring back its own.
+    "frequency_swap": SMOOTHING,
+    # Other amplitudes at the same phases: a random filter of an image's own size, as no corruption has.
+    "amplitude_exchange": (),
+    # Additive and alike at every grey level, whatever the norm.
+    "p_norm_noise": ("gaussian_noise",),
+    "erase": (),
 }
 """The test corruptions that each operation coincides with."""
 
