@@ -140,7 +140,7 @@ def test_files_and_functions_stay_small(path):
 
 
 def test_the_house_stays_small():
-    assert len(FILES) <= 170
+    assert len(FILES) <= 178
     assert sum(path.read_text("utf-8").count("\n") for path in FILES) <= 20_800
 
 

@@ -35,7 +35,7 @@ class AugMix(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like_augmix(self.operations)
+        return corruptions_like(*operation_names(self.operations))
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(x, self.severity, self.width, generator, depth=self.depth, operations=self.operations)
@@ -82,9 +82,9 @@ def one_operation(
     return apply_each(x, *_draw(len(x), x, severity, operations, generator))
 
 
-def corruptions_like_augmix(operations: Literal[9, 13]) -> tuple[str, ...]:
-    """The test corruptions that AugMix's operations coincide with: none of the nine does."""
-    return corruptions_like(*_strengths(1, 1, operations))
+def operation_names(operations: Literal[9, 13]) -> tuple[str, ...]:
+    """AugMix's operations, named as in `OVERLAPS`."""
+    return tuple(_strengths(1, 1, operations))
 
 
 def check_severity(severity: float) -> None:

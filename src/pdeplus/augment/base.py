@@ -97,9 +97,13 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     "frequency_swap": SMOOTHING,
     # Other amplitudes at the same phases: a random filter of an image's own size, as no corruption has.
     "amplitude_exchange": (),
-    # Additive and alike at every grey level, whatever the norm.
+    # Additive and alike at every grey level, whatever the norm. That of 1/2 has heavy tails, but unlike impulse noise
+    # it changes every value, and takes less than one in a hundred to black or white.
     "p_norm_noise": ("gaussian_noise",),
     "erase": (),
+    # Frost and fog blend in pictures too, of ice and of clouds; PixMix's are figures in colours, about middle grey.
+    # This is a judgement: whoever counts every blend with a picture adds both.
+    "fractal_blend": (),
 }
 """The test corruptions that each operation coincides with."""
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from .._lib.seeds import generator_for
 from ..errors import UserError
 from ._operations import to_levels
-from .augmix import check_severity, corruptions_like_augmix, one_operation
-from .base import Augmentor, integers, uniform
+from .augmix import check_severity, one_operation, operation_names
+from .base import Augmentor, corruptions_like, integers, uniform
 from .crop_flip import CropFlip
 
 PICTURES = 96
@@ -64,7 +64,7 @@ class PixMix(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like_augmix(self.operations)
+        return corruptions_like("fractal_blend", *operation_names(self.operations))
 
     @torch.no_grad()
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -129,12 +129,13 @@ def _walk(channels: int, generator: torch.Generator) -> Iterator[tuple[Tensor, T
     A point moves by a random one of its fractal's maps, and takes on half of that map's colour.
     """
     matrices, shifts, weights = contractions(PICTURES, MAPS, generator)
+    right, down = matrices.unbind(2)
     colors = torch.rand(PICTURES * MAPS, channels, generator=generator)
     first = torch.arange(0, PICTURES * MAPS, MAPS).unsqueeze(1)
     points, paint = torch.zeros(PICTURES, POINTS, 2), torch.zeros(PICTURES, POINTS, channels)
     for _ in range(ARRIVAL + STEPS):
         which = first + torch.multinomial(weights, POINTS, replacement=True, generator=generator)
-        points = (matrices[which] * points.unsqueeze(2)).sum(-1) + shifts[which]
+        points = shifts[which] + right[which] * points[..., :1] + down[which] * points[..., 1:]
         paint = (paint + colors[which]) / 2
         yield points, paint
 

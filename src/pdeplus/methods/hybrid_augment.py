@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..augment.hybrid import Hybrid, Variants
 from ..data.base import Batch
@@ -68,6 +69,10 @@ class HybridAugment(Method):
         return self.augmentor.overlaps
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        image = views_of(batch, self.augmentor.of_one)[1]
-        hybrid = self.augmentor.of_pairs(image, batch.generator)
-        yield objective_on(model, [image, hybrid], batch, supervised="all")
+        views = views_of(batch, self.image_and_hybrid)[1].chunk(2)
+        yield objective_on(model, views, batch, supervised="all")
+
+    def image_and_hybrid(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """s and, behind it, h."""
+        image = self.augmentor.of_one(x, generator)
+        return torch.cat([image, self.augmentor.of_pairs(image, generator)])
