@@ -45,8 +45,9 @@ class TrivialAugmentTraining(Method):
 
     @property
     def label(self) -> str:
-        parts = (self.augmentor, self.noise, self.erasing)
-        return "+".join(type(part).__name__ for part in parts if not isinstance(part, Identity)) or "Identity"
+        others = {"noise": self.noise, "erasing": self.erasing}
+        names = [name for name, part in others.items() if not isinstance(part, Identity)]
+        return "+".join([type(self.augmentor).__name__, *names])
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         yield objective_on(model, views_of(batch, self.changed)[1:], batch)
