@@ -140,8 +140,8 @@ def test_files_and_functions_stay_small(path):
 
 
 def test_the_house_stays_small():
-    assert len(FILES) <= 170
-    assert sum(path.read_text("utf-8").count("\n") for path in FILES) <= 20_800
+    assert len(FILES) <= 178
+    assert sum(path.read_text("utf-8").count("\n") for path in FILES) <= 21_300
 
 
 def test_no_module_has_the_name_of_something_public():

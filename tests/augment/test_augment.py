@@ -187,6 +187,17 @@ def test_bad_augmix_parameters(arguments, name, images):
         ("prime", {"width": 0}, "width=0"),
         ("prime", {"deformation_cut": 2}, "deformation_cut=2"),
         ("deep_augment", {"group": 0}, "group=0"),
+        ("hybrid", {"paired": 1.5}, "paired=1.5"),
+        ("hybrid", {"sigma": 0.0}, "sigma=0"),
+        ("hybrid", {"severity": 11.0}, "severity=11"),
+        ("hybrid", {"variants": "triple"}, "triple"),
+        ("trivial_augment", {"interpolation": "cubic"}, "cubic"),
+        ("p_norm_noise", {"share": -0.1}, "share=-0.1"),
+        ("p_norm_noise", {"strength": -1.0}, "strength=-1"),
+        ("random_erasing", {"most": 1.2}, "most=1.2"),
+        ("random_erasing", {"probability": 2.0}, "probability=2"),
+        ("pixmix", {"rounds": -1}, "rounds=-1"),
+        ("pixmix", {"beta": 0.0}, "beta=0"),
     ],
 )
 def test_bad_options_are_named(name, options, message):

@@ -1,4 +1,4 @@
-"""AutoAugment and RandAugment against torchvision's tables, ranges and answers."""
+"""AutoAugment, RandAugment and TrivialAugment against torchvision's tables, ranges and answers."""
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from pdeplus.augment.augmix import _strengths as augmix_strengths
 from pdeplus.augment.augmix import _torchvision_strengths as torchvision_strengths
 from pdeplus.augment.auto_augment import AUTO_STEPS, AutoAugment, strengths, sub_policies
 from pdeplus.augment.rand_augment import RAND_STEPS, RandAugment
+from pdeplus.augment.trivial_augment import TRIVIAL_STEPS, WIDE, TrivialAugment
 
 
 def snake(name):
@@ -48,11 +49,21 @@ def test_the_sub_policies_are_torchvisions(policy):
 def test_the_ranges_are_torchvisions(kind, steps, ranges):
     space = theirs(kind)()._augmentation_space(steps + 1, (24, 32))
     assert {snake(name) for name in space} == set(ranges) - ({"identity"} if kind == "AutoAugment" else {"invert"})
+    compare(space, steps, ranges)
+
+
+def test_trivial_augments_ranges_are_torchvisions():
+    space = theirs("TrivialAugmentWide")()._augmentation_space(TRIVIAL_STEPS + 1)
+    assert {snake(name) for name in space} == set(WIDE)
+    compare(space, TRIVIAL_STEPS, WIDE)
+
+
+def compare(space, steps, ranges):
     for name, (magnitudes, signed) in space.items():
         mine, name = ranges[snake(name)], snake(name)
         assert mine.signed == signed, name
         if magnitudes.ndim:
-            expected = magnitudes.trunc() if mine.whole else magnitudes.float()
+            expected = (magnitudes + 1e-4).trunc() if mine.whole else magnitudes.float()
             expected = expected + (1 if name in ("brightness", "color", "contrast", "sharpness") else 0)
             assert torch.allclose(values(ranges, name, steps), expected.float(), atol=1e-3), name
 
@@ -139,3 +150,30 @@ def test_rand_augment_can_draw_the_identity(monkeypatch):
     images = pictures() / 255
     monkeypatch.setattr("pdeplus.augment.rand_augment.integers", lambda n, *rest: torch.full((n,), 0))
     assert torch.equal(RandAugment(magnitude=0)(images, torch.Generator().manual_seed(0)), images)
+
+
+def test_trivial_augment_draws_fourteen_operations_and_31_strengths_alike(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "pdeplus.augment.trivial_augment.apply_each", lambda x, *drawn: seen.append((drawn[0], drawn[1])) or x
+    )
+    TrivialAugment()(torch.rand(60_000, 1, 1, 1), torch.Generator().manual_seed(0))
+    ((which, value),) = seen  # one operation for each image
+    share = torch.bincount(which, minlength=len(operations.NAMES)) / 60_000
+    drawn = {name: s for name, s in zip(operations.NAMES, share.tolist(), strict=True) if s}
+    assert set(drawn) == set(WIDE)
+    assert list(drawn.values()) == pytest.approx([1 / 14] * 14, abs=0.005)
+    angles = value[which == operations.NAMES.index("rotate")]
+    levels, counts = (angles.abs() / 4.5).round().unique(return_counts=True)  # 135 degrees in 30 steps
+    assert levels.tolist() == list(range(31))
+    assert (counts / len(angles)).tolist() == pytest.approx([1 / 31] * 31, abs=0.012)
+    assert (angles < 0).float().mean().item() == pytest.approx(15 / 31, abs=0.03)
+
+
+def test_trivial_augment_is_one_operation():
+    """Of white images the brightness alone makes some grey; black come shears, shifts, rotations and solarize."""
+    white = torch.ones(4000, 1, 4, 4)
+    out = TrivialAugment()(white, torch.Generator().manual_seed(0))
+    grey = ((out > 0) & (out < 1)).flatten(1).any(1).float().mean().item()
+    posterized = 1 / 14 * 0.9  # 255 loses its lowest bits but at the first three strengths
+    assert grey == pytest.approx(1 / 14 * 15 / 31 + posterized, abs=0.02)

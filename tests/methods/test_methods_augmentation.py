@@ -22,11 +22,24 @@ from pdeplus.methods.base import overlaps_of, views_of
 from pdeplus.methods.deepaug import DeepAug, partly_augmented, untrained_network, untrained_network_file
 from pdeplus.methods.erm import ERM
 from pdeplus.methods.gaussian import Gaussian
+from pdeplus.methods.hybrid_augment import HybridAugment
 from pdeplus.methods.mixup import Mixup
+from pdeplus.methods.pixmix import PixMixTraining
 from pdeplus.methods.prime import PrimeTraining
+from pdeplus.methods.trivial_augment import TrivialAugmentTraining
+from pdeplus.methods.two_views import TwoViews
 
-ONE_VIEW = [ERM(), Gaussian(), AutoAug(), DeepAug(), PrimeTraining(jsd=0.0), AugMixTraining()]
-EVERY = [*ONE_VIEW, Mixup(), PrimeTraining()]
+ONE_VIEW = [
+    ERM(),
+    Gaussian(),
+    AutoAug(),
+    DeepAug(),
+    PrimeTraining(jsd=0.0),
+    AugMixTraining(),
+    TrivialAugmentTraining(),
+    PixMixTraining(),
+]
+EVERY = [*ONE_VIEW, Mixup(), PrimeTraining(), HybridAugment(paired=1.0, exchange=1.0), TwoViews()]
 
 
 def seen(method, batch):

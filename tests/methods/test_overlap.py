@@ -22,10 +22,15 @@ from pdeplus.augment.contrast import Contrast
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.elastic import Elastic
 from pdeplus.augment.gaussian_noise import GaussianNoise
+from pdeplus.augment.hybrid import Hybrid
 from pdeplus.augment.identity import Identity
+from pdeplus.augment.p_norm_noise import PNormNoise
+from pdeplus.augment.pixmix import PixMix
 from pdeplus.augment.prime import Prime, deform, refilter
 from pdeplus.augment.rand_augment import RandAugment
+from pdeplus.augment.random_erasing import RandomErasing
 from pdeplus.augment.rotation import Rotation
+from pdeplus.augment.trivial_augment import TrivialAugment
 from pdeplus.corruptions.suite import SUITE
 from pdeplus.methods.augmix import AugMixTraining
 from pdeplus.methods.base import overlaps_of
@@ -64,6 +69,12 @@ def test_every_operation_has_been_judged():
         (Prime(), ("elastic_transform",)),
         (CropFlip(), ()),
         (Rotation(), ()),
+        (Hybrid(), FOUR[2:4]),
+        (TrivialAugment(), FOUR),
+        (PNormNoise(), ("gaussian_noise",)),
+        (RandomErasing(), ()),
+        (PixMix(), ()),
+        (PixMix(operations=13), FOUR),
     ],
 )
 def test_claims(augmentation, claimed):

@@ -42,7 +42,7 @@ class AugMix(Augmentor):
 
     @property
     def overlaps(self) -> tuple[str, ...]:
-        return corruptions_like(*_strengths(1, 1, self.operations))  # the same names in both variants
+        return corruptions_like(*operation_names(self.operations))  # the same in both variants
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return augmix(
@@ -82,35 +82,64 @@ def augmix(
             each as likely, and whose mixture is cut to whole grey levels.
     """
     _check(severity, width, depth, variant)
-    published = variant == "published"
-    strengths = (_strengths if published else _torchvision_strengths)(x.shape[-2], x.shape[-1], operations)
-    numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
     levels, most = depth or DEEPEST, width * len(x)
-    total = levels * most
-    which = numbers[integers(total, 0, len(numbers), x, generator)]
-    if published:
-        s = uniform(total, 0.1 / FULL, severity / FULL, x, generator)
-    else:
-        s = integers(total, 0, int(severity), x, generator) / STEPS
-    value = values_of(strengths, which, s, signs(total, x, generator))
+    which, value = _draw(levels * most, x, severity, operations, generator, variant)
 
     def operate(chains: Tensor, level: int) -> Tensor:
         mine = slice(level * most, level * most + len(chains))
         return apply_each(chains, which[mine], value[mine])
 
     mixture = mix_chains(x.float(), to_levels(x), width, depth, operate, generator)
-    if not published:  # the small number keeps whole levels from falling by rounding error
+    if variant == "torchvision":  # the small number keeps whole levels from falling by rounding error
         mixture = to_bytes(mixture.mul_(255).add_(1e-3)) / 255
     return mixture.to(x.dtype)
 
 
-def _check(severity: float, width: int, depth: int, variant: Variant) -> None:
-    check_choice("variant", variant, Variant)
+@torch.no_grad()
+def one_operation(
+    x: Tensor, severity: float, generator: torch.Generator | None, operations: Literal[9, 13] = 9
+) -> Tensor:
+    """Each image (B×C×H×W of unsigned bytes, as is the result) through one of AugMix's operations of its own."""
+    return apply_each(x, *_draw(len(x), x, severity, operations, generator))
+
+
+def operation_names(operations: Literal[9, 13]) -> tuple[str, ...]:
+    """AugMix's operations, named as in `OVERLAPS`."""
+    return tuple(_strengths(1, 1, operations))
+
+
+def check_severity(severity: float) -> None:
+    """Refuse a severity that is no strength of AugMix's operations."""
     if not 0.1 <= severity <= FULL:
         raise UserError(f"severity={severity} must lie between 0.1 and 10")
+
+
+def _check(severity: float, width: int, depth: int, variant: Variant) -> None:
+    check_severity(severity)
+    check_chains(width, depth)
+    check_choice("variant", variant, Variant)
     if variant == "torchvision" and severity != int(severity):
         raise UserError(f"severity={severity} must be a whole number for variant='torchvision'")
-    check_chains(width, depth)
+
+
+def _draw(
+    n: int,
+    x: Tensor,
+    severity: float,
+    operations: Literal[9, 13],
+    generator: torch.Generator | None,
+    variant: Variant = "published",
+) -> tuple[Tensor, Tensor]:
+    """`n` operations for images like `x`, by their places in `NAMES`, and their values."""
+    published = variant == "published"
+    strengths = (_strengths if published else _torchvision_strengths)(x.shape[-2], x.shape[-1], operations)
+    numbers = torch.tensor([NAMES.index(name) for name in strengths], device=x.device)
+    which = numbers[integers(n, 0, len(numbers), x, generator)]
+    if published:
+        s = uniform(n, 0.1 / FULL, severity / FULL, x, generator)
+    else:
+        s = integers(n, 0, int(severity), x, generator) / STEPS
+    return which, values_of(strengths, which, s, signs(n, x, generator))
 
 
 def _strengths(h: int, w: int, operations: Literal[9, 13] = 13) -> dict[str, Strength]:

@@ -92,6 +92,18 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     "refilter": (),
     # DeepAugment disturbs weights and features; none of that is an operation on the image.
     "distorted_network": (),
+    # HybridAugment's low part is the image under a Gaussian of 3×3 and 0.5 pixels; another image's details on top of it
+    # do not bring back its own.
+    "frequency_swap": SMOOTHING,
+    # Other amplitudes at the same phases: a random filter of an image's own size, as no corruption has.
+    "amplitude_exchange": (),
+    # Additive and alike at every grey level, whatever the norm. That of 1/2 has heavy tails, but unlike impulse noise
+    # it changes every value, and takes less than one in a hundred to black or white.
+    "p_norm_noise": ("gaussian_noise",),
+    "erase": (),
+    # Frost and fog blend in pictures too, of ice and of clouds; PixMix's are figures in colours, about middle grey.
+    # This is a judgement: whoever counts every blend with a picture adds both.
+    "fractal_blend": (),
 }
 """The test corruptions that each operation coincides with."""
 

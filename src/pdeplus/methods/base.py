@@ -101,28 +101,48 @@ def views_of(batch: Batch, *augment: Callable[[Tensor, torch.Generator], Tensor]
         return [clean, *(one(clean, batch.generator) for one in augment)]
 
 
+Views = Literal["original+augmented", "both augmented"]
+"""A pair of views: the clean one and its augmentation, or two augmentations, each of a crop and flip of its own."""
+
+
+def pair_of(batch: Batch, augmentor: Augmentor, views: Views) -> tuple[Tensor, Tensor]:
+    """Two views of the batch: (clean, augmented) or (augmented, augmented)."""
+    original, similar = views_of(batch, augmentor)
+    if views == "both augmented":
+        original, similar = similar, views_of(batch, augmentor)[1]
+    return original, similar
+
+
 def objective_on(
-    model: nn.Module, views: Sequence[Tensor], batch: Batch, *, jsd: float = 0.0, mix: Mix | None = None
+    model: nn.Module,
+    views: Sequence[Tensor],
+    batch: Batch,
+    *,
+    jsd: float = 0.0,
+    mix: Mix | None = None,
+    supervised: Literal["first", "all"] = "first",
 ) -> Objective:
     """Cross-entropy on the first view, and jsd times the Jensen-Shannon divergence of all: CE(v_1) + jsd · JS(v).
 
     The views go through the network as one batch; without `jsd` there is no such term. Losses are in full precision.
+    With `supervised="all"` the cross-entropy is the mean of all views' own.
 
     Args:
         views: each B×C×H×W, with the batch's labels, B; one view without `jsd`, at least two with it.
         batch: gives the labels and their smoothing.
         jsd: weight of the consistency, 0 or more.
-        mix: how the images, or their features, were mixed; the labels are then mixed alike.
+        mix: how the images, or their features, were mixed; the labels are then mixed alike. Not with all supervised.
+        supervised: whose cross-entropy is in the task.
     """
-    labels, smoothing = batch.labels, batch.label_smoothing
-    logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(labels), -1)
-    first = logits[0]
-    task = over_mixed_labels(lambda y: F.cross_entropy(first, y, label_smoothing=smoothing), labels, mix)
+    smoothing, number = batch.label_smoothing, len(views) if supervised == "all" else 1
+    logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(batch.labels), -1)
+    seen, labels = logits[:number].flatten(0, 1), batch.labels.repeat(number)
+    task = over_mixed_labels(lambda y: F.cross_entropy(seen, y, label_smoothing=smoothing), labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())
         loss = task + jsd * parts["consistency"]
-    right = over_mixed_labels(lambda y: accuracy(first, y), labels, mix)
+    right = over_mixed_labels(lambda y: accuracy(seen, y), labels, mix)
     return Objective(loss, parts=parts, metrics={"accuracy": right})
 
 

@@ -37,7 +37,7 @@ from ..data.base import Batch
 from ..errors import UserError
 from ..functional import Per, Prior, coverage_nll, jensen_shannon
 from ..models.base import placed
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range, views_of
+from .base import BuildOptimizer, Method, Objective, Views, accuracy, check_range, pair_of
 
 LOGGED = 64
 """Samples whose distance to their twins is logged."""
@@ -87,7 +87,7 @@ class PDEPlus(Method):
     """Cross-entropy on originals and augmentations; false is the paper's "PDE+ w/o aug"."""
     supervised: Literal["both", "original"] = "both"
     """Whose cross-entropy is in the mixture: both views' (paper), or the original's, so that the other only agrees."""
-    views: Literal["original+augmented", "both augmented"] = "original+augmented"
+    views: Views = "original+augmented"
     """The paper's pair, or the authors' code, which augments the originals too."""
     augmentor: Augmentor = AugMix()
     """What makes semantically similar samples."""
@@ -164,9 +164,7 @@ class PDEPlus(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Algorithm 1. Only the authors' schedule builds graphs that the update of φ does not need."""
-        original, similar = views_of(batch, self.augmentor)
-        if self.views == "both augmented":
-            original, similar = similar, views_of(batch, self.augmentor)[1]
+        original, similar = pair_of(batch, self.augmentor, self.views)
         inputs = torch.cat([original, similar]) if self.mixture else original
         if self.covariance == "directional":
             with diffusion(model, generator=batch.generator, twins=True) as trace:
