@@ -63,7 +63,7 @@ def test_the_sheet_is_a_picture(capsys, tmp_path):
         (["digits", "--out", "out", "--scale", "huge"], "argument --scale: invalid choice: 'huge'"),
         (["digits"], "corrupt needs either --out DIR or --sheet FILE"),
         (["digits", "--sheet", "s.xyz"], "--sheet s.xyz must end with one of .png"),
-        (["digits", "--sheet", "s.png", "--severity", "3"], "--sheet shows all corruptions"),
+        (["digits", "--sheet", "s.png", "--severity", "3"], "--sheet shows a whole suite"),
     ],
 )
 def test_mistakes_cost_one_line_and_exit_code_2(capsys, tmp_path, words, message):

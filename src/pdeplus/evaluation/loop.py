@@ -73,7 +73,8 @@ def evaluate(
     Args:
         model: a Run or its folder; or a torch module, an .onnx file or any function from float images B×C×H×W in [0, 1]
             to logits B×classes (or to an object with `.logits`).
-        suite: "clean", "corruptions" (the fifteen), "all_corruptions" (nineteen), "domains" or "adversarial".
+        suite: "clean", "corruptions" (the fifteen), "all_corruptions" (nineteen), "cbar" (the ten of C̄),
+            "domains" or "adversarial".
         data: name of a data set, a Source or a pair (images, labels); a run has its own.
         samples: noisy passes E; 0 for none; None for what the run's method does.
         average: what these average: "probabilities" or "logits".
@@ -96,6 +97,8 @@ def evaluate(
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
+    if suite == "cbar" and selection == "oracle":
+        raise UserError("selection='oracle' would choose on C̄, which is for testing alone; choose last or validation")
     threat = _threat(suite, attack, epsilons, eot, seed)
     run, source, label = _run_and_data(model, data)
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
