@@ -84,6 +84,7 @@ def test_formats_exactly():
 
 def test_escaping():
     assert escape_markdown("<script>|*_`[x](y)\n#&") == "&lt;script&gt;\\|\\*\\_\\`\\[x\\](y) #&amp;"
+    assert escape_latex("C̄ (10 × 5)") == r"$\bar{\mathrm{C}}$ (10 $\times$ 5)"
     assert escape_latex("\\{}&%$#_~^\n") == (r"\textbackslash{}\{\}\&\%\$\#\_\textasciitilde{}\textasciicircum{}")
     assert [escape_csv(text) for text in ("=1+1", "@x", "-a", "+a", "-1.5", "+2", "1e-05")] == (
         ["'=1+1", "'@x", "'-a", "'+a", "-1.5", "+2", "1e-05"]
