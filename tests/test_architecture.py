@@ -18,7 +18,9 @@ ORDER = [
     "training", "evaluation", "reports", "theory", "studies", "cli", "__main__",
 ]  # fmt: skip
 """The rooms and the files beside them: each imports only what stands before it."""
-FIFTEEN = {f"corruptions.{name}" for name in ("noise", "blur", "weather", "digital", "suite", "copies")}
+TESTS_ALONE = {
+    f"corruptions.{name}" for name in ("noise", "blur", "weather", "digital", "cbar", "_splines", "suite", "copies")
+}
 """Whatever holds a corruption of the test, or imports one."""
 
 
@@ -105,16 +107,16 @@ def test_no_import_runs_in_a_circle():
         visit(name, ())
 
 
-def test_training_imports_the_four_extra_corruptions_openly_and_cannot_reach_the_fifteen():
+def test_training_imports_the_four_extra_corruptions_openly_and_cannot_reach_the_fifteen_or_the_ten():
     training = [name for name in MODULES if room(name) == "training"]
     assert "corruptions.extra" in imports(MODULES["training.selection"])
-    assert not reached_from(*training, *(name for name in MODULES if room(name) == "methods")) & FIFTEEN
+    assert not reached_from(*training, *(name for name in MODULES if room(name) == "methods")) & TESTS_ALONE
 
 
-def test_a_process_that_has_loaded_training_has_not_loaded_the_fifteen():
+def test_a_process_that_has_loaded_training_has_not_loaded_the_fifteen_or_the_ten():
     code = (
         "import sys, pdeplus.training.run_folder, pdeplus.methods.pde_plus; "
-        f"sys.exit(any('pdeplus.' + name in sys.modules for name in {sorted(FIFTEEN)}))"
+        f"sys.exit(any('pdeplus.' + name in sys.modules for name in {sorted(TESTS_ALONE)}))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -140,8 +142,9 @@ def test_files_and_functions_stay_small(path):
 
 
 def test_the_house_stays_small():
-    assert len(FILES) <= 178
-    assert sum(path.read_text("utf-8").count("\n") for path in FILES) <= 21_300
+    assert len(FILES) <= 185
+    assert sum(path.read_text("utf-8").count("
+") for path in FILES) <= 22_000
 
 
 def test_no_module_has_the_name_of_something_public():

@@ -5,6 +5,7 @@ from .core.context import Trace as Trace
 from .core.context import diffusion as diffusion
 from .core.prediction import predict as predict
 from .core.surgery import add_diffusion as add_diffusion
+from .corruptions.suite import CBAR as CBAR
 from .corruptions.suite import CORRUPTIONS as CORRUPTIONS
 from .corruptions.suite import EXTRA_CORRUPTIONS as EXTRA_CORRUPTIONS
 from .corruptions.suite import corrupt as corrupt

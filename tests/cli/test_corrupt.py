@@ -46,6 +46,17 @@ def test_the_sheet_is_a_picture(capsys, tmp_path):
         assert min(sheet.size) > 500
 
 
+def test_cbar_by_its_suite(capsys, tmp_path):
+    code, out, err = answer(capsys, "corrupt", "my pictures", "--suite", "cbar", "--severity", "3", "--out", "c")
+    assert (code, err) == (0, "")
+    assert out == "c: 3 images × 10 corruptions, cifar constants, seed 0\n"
+    assert len(list((tmp_path / "c").rglob("*.png"))) == 30
+    code, out, err = answer(capsys, "corrupt", "my pictures", "--suite", "cbar", "--sheet", "sheet.png")
+    assert (code, out, err) == (0, "sheet.png\n", "")
+    code, out, err = answer(capsys, "list", "corruptions")
+    assert "\nripple                          cbar            Waves along both axes.\n" in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -63,7 +74,7 @@ def test_the_sheet_is_a_picture(capsys, tmp_path):
         (["digits", "--out", "out", "--scale", "huge"], "argument --scale: invalid choice: 'huge'"),
         (["digits"], "corrupt needs either --out DIR or --sheet FILE"),
         (["digits", "--sheet", "s.xyz"], "--sheet s.xyz must end with one of .png"),
-        (["digits", "--sheet", "s.png", "--severity", "3"], "--sheet shows all corruptions"),
+        (["digits", "--sheet", "s.png", "--severity", "3"], "--sheet shows a whole suite"),
     ],
 )
 def test_mistakes_cost_one_line_and_exit_code_2(capsys, tmp_path, words, message):

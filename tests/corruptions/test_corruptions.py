@@ -10,7 +10,7 @@ from PIL import Image
 import pdeplus as pp
 from pdeplus.corruptions import weather
 from pdeplus.corruptions.base import SEVERITIES, Constants
-from pdeplus.corruptions.suite import SUITE, corrupt
+from pdeplus.corruptions.suite import KNOWN, corrupt
 from pdeplus.errors import UserError
 
 CONSTANTS = get_args(Constants)
@@ -28,9 +28,14 @@ def test_the_suite_is_the_published_one():
         "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
     )  # fmt: skip
     assert pp.EXTRA_CORRUPTIONS == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    assert pp.CBAR == (
+        "blue_noise_sample", "brownish_noise", "checkerboard_cutout", "sparkles", "inverse_sparkles", "lines",
+        "pinch_and_twirl", "ripple", "circular_motion_blur", "transverse_chromatic_aberration",
+    )  # fmt: skip
+    assert len(KNOWN) == 29
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_contract(images, name, constants):
     for severity in SEVERITIES:
@@ -40,13 +45,13 @@ def test_contract(images, name, constants):
         assert out.dtype == np.uint8
         assert np.array_equal(images, before)
         assert (out != images).any()
-        if SUITE[name].seeded:
+        if KNOWN[name].seeded:
             assert (corrupt(images, name, severity, constants, seed=4) != out).any()
         else:
             assert np.array_equal(corrupt(images, name, severity, constants, seed=4), out)
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_an_image_does_not_depend_on_its_batch(images, name, constants):
     threads = torch.get_num_threads()
@@ -60,7 +65,7 @@ def test_an_image_does_not_depend_on_its_batch(images, name, constants):
         assert np.array_equal(np.concatenate(alone), whole)
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", KNOWN)
 def test_any_size_from_one_pixel_on(name):
     for height, width in ((1, 1), (2, 3), (3, 70), (33, 8)):
         image = np.full((1, height, width, 3), 90, np.uint8)
@@ -70,7 +75,7 @@ def test_any_size_from_one_pixel_on(name):
 
 
 def test_chunks_make_no_difference(monkeypatch, images):
-    whole = {name: corrupt(images, name, 5) for name in SUITE}
+    whole = {name: corrupt(images, name, 5) for name in KNOWN}
     monkeypatch.setattr("pdeplus.corruptions.base.VALUES_AT_ONCE", 1)
     for name, expected in whole.items():
         assert np.array_equal(corrupt(images, name, 5), expected)
@@ -91,6 +96,8 @@ def test_tensors_and_empty_batches(images):
     ("arguments", "message"),
     [
         (("fgo",), "corruption 'fgo' is not known; did you mean 'fog'"),
+        (("ripples",), "corruption 'ripples' is not known; did you mean 'ripple'"),
+        (("transverse_chromatic_abberation",), "did you mean 'transverse_chromatic_aberration'"),
         (("fog", 6), "severity=6 must be a whole number from 1 to 5"),
         (("fog", 0), "severity=0"),
         (("fog", 3, "cfar"), "constants='cfar' is not known; choose from cifar, tiny, imagenet"),

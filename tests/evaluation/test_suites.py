@@ -11,7 +11,7 @@ from support.runs import digits, numbers, pair, spoilt
 import pdeplus as pp
 from pdeplus.corruptions.base import SEVERITIES
 from pdeplus.corruptions.copies import CorruptionPlan, corrupt_arrays, corrupt_labelled
-from pdeplus.corruptions.suite import CORRUPTIONS, EXTRA_CORRUPTIONS, SUITE
+from pdeplus.corruptions.suite import CBAR, CORRUPTIONS, EXTRA_CORRUPTIONS, SUITE
 from pdeplus.data.cifar10 import Cifar10
 from pdeplus.data.cifar10_c import Cifar10C
 from pdeplus.data.digits import Digits
@@ -48,7 +48,9 @@ def test_every_suite_has_its_test_sets_in_order():
     clean = [("clean", 0)]
     fifteen = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
     more = [(name, severity) for name in SUITE for severity in SEVERITIES]
-    for suite, expected in (("clean", clean), ("corruptions", clean + fifteen), ("all_corruptions", clean + more)):
+    ten = [(name, severity) for name in CBAR for severity in SEVERITIES]
+    known = {"clean": clean, "corruptions": clean + fifteen, "all_corruptions": clean + more, "cbar": clean + ten}
+    for suite, expected in known.items():
         cells = [(test.corruption, test.severity) for test in few(suite=suite).sets]
         assert cells == expected
     assert (len(fifteen), len(more)) == (75, 95)
@@ -60,7 +62,35 @@ def test_corrupted_images_are_exactly_corrupts_whatever_the_batches():
     for test in few(suite="all_corruptions", severities=(1, 4), seed=5).sets[1:]:
         expected = spoilt(FEW, test.corruption, test.severity, seed=5).mul(255).round().byte()
         assert torch.equal(pixels(test, 7), expected)
+    for test in few(suite="cbar", severities=(3,), seed=5).sets[1:]:
+        expected = spoilt(FEW, test.corruption, 3, seed=5).mul(255).round().byte()
+        assert torch.equal(pixels(test, 7), expected)
     assert torch.equal(pixels(few().sets[0]), FEW.images)
+
+
+def test_cbar_has_an_origin_of_its_own_and_its_files_are_read(tmp_path, erm):
+    made, other = few(suite="cbar", seed=3), few(suite="corruptions", seed=3)
+    assert made.name == "cbar"
+    assert "corrupted by pdeplus (C̄, seed 3)" in made.origin
+    assert "ice" not in made.origin
+    assert made.origin.rpartition("#")[2] == other.origin.rpartition("#")[2]  # the same clean images
+    corrupt_arrays(
+        FEW, tmp_path / "c", CorruptionPlan(names=CBAR, constants="cifar", seed=3, workers=1), lambda n: None
+    )
+    for ours, read in zip(made.sets, few(suite="cbar", files=tmp_path / "c").sets, strict=True):
+        assert torch.equal(pixels(ours), pixels(read))
+    with pytest.raises(UserError, match="has no gaussian_noise at severity 1") as refusal:
+        few(suite="corruptions", files=tmp_path / "c")
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(UserError, match="selection='oracle' would choose on C̄, which is for testing alone"):
+        pp.evaluate(erm, "cbar", selection="oracle")
+
+
+def test_cbar_of_a_run_stands_beside_the_fifteen(erm, tmp_path):
+    records = pp.evaluate(erm, "cbar", severities=(1,), limit=20, out=tmp_path)
+    assert [r.corruption for r in records] == ["clean", *CBAR]
+    assert {r.suite for r in records} == {"cbar"}
+    assert numbers(pp.evaluate(erm, "cbar", severities=(1,), limit=20)) == numbers(records)
 
 
 def test_larger_images_get_the_constants_of_their_size():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.hand_records import ALL_CELLS, one_seed, record
 
-from pdeplus.corruptions.suite import CORRUPTIONS, SUITE
+from pdeplus.corruptions.suite import CBAR, CORRUPTIONS, SUITE
 from pdeplus.evaluation.metrics import paired_bootstrap
 from pdeplus.evaluation.records import CLEAN, Record, pack_hits
 from pdeplus.evaluation.summary import (
@@ -320,3 +320,40 @@ def test_all_nineteen_have_a_mean_of_their_own():
     found = scores(only([*one_seed(flat(0.5, 0.5)), *extra]))
     assert mean(found, "corrupted") == pytest.approx(0.5)
     assert mean(found, "nineteen") == pytest.approx(0.5 * 15 / 19)
+
+
+def ten(error: float, worst: float, **changes: Any) -> list[Record]:
+    """Records of C̄: the same error at severities 1 to 4, another at the fifth."""
+    cells = [(name, severity) for name in CBAR for severity in range(1, 6)]
+    rows = [record(suite="cbar", corruption=CLEAN, severity=0, correct=900, **changes)]
+    for name, severity in cells:
+        correct = round(1000 * (1 - (worst if severity == 5 else error)))
+        rows.append(record(suite="cbar", corruption=name, severity=severity, correct=correct, **changes))
+    return rows
+
+
+def test_cbar_is_a_series_with_scores_of_its_own():
+    first, second = series_of([*one_seed(sloping), *ten(0.2, 0.7, overlaps=("fog", "ripple"))])
+    found = scores(second)
+    assert mean(found, "cbar") == pytest.approx(0.7)
+    assert mean(found, "severe_cbar") == pytest.approx(0.3)
+    assert mean(found, "without_overlaps") == pytest.approx(0.7)
+    assert mean(found, "ece") == 0.125
+    assert {"corrupted", "mce", "rmce", "severe", "noise", "nineteen"}.isdisjoint(found)
+    assert scores(first, first).keys().isdisjoint({"cbar", "severe_cbar"})
+    assert len(second.wanted) == 51
+    assert not second.gaps
+    assert second.overlaps == ["ripple"]
+    assert severity_accuracies(second)[5].mean == pytest.approx(0.3)
+    assert find_baseline(second, [first, second], "PDE+") is second
+    (partial,) = series_of(ten(0.2, 0.7)[:-3])
+    assert "cbar" not in scores(partial)
+    assert [len(cells) for cells in partial.gaps.values()] == [3]
+
+
+def test_cbar_is_compared_image_by_image():
+    hits = [pack_hits(np.arange(1000) < right) for right in (800, 850)]
+    one, two = (series_of(ten(0.2, 0.2, hits=h, model=m))[0] for h, m in zip(hits, "ab", strict=True))
+    difference = compare(two, one)
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.05)

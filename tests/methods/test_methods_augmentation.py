@@ -218,7 +218,7 @@ def test_labels_and_overlaps():
     assert [m.label for m in (PrimeTraining(), PrimeTraining(jsd=0.0))] == ["PRIME", "PRIME w/o JSD"]
     assert overlaps_of(Gaussian(), Identity()) == {"gaussian": ("gaussian_noise",), "identity": ()}
     assert overlaps_of(DeepAug(), Identity()) == {"deepaug": (), "identity": ()}
-    assert overlaps_of(PrimeTraining(), Identity())["prime"] == ("elastic_transform",)
+    assert overlaps_of(PrimeTraining(), Identity())["prime"] == ("elastic_transform", "ripple")
 
 
 @pytest.mark.parametrize(

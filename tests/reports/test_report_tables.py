@@ -7,12 +7,13 @@ import pytest
 from support.records import HOSTILE, made_cells, made_domains, made_record, made_records
 
 from pdeplus.corruptions.base import SEVERITIES
-from pdeplus.corruptions.suite import CORRUPTIONS
+from pdeplus.corruptions.suite import CBAR, CORRUPTIONS
 from pdeplus.evaluation.records import CLEAN, Record
+from pdeplus.reports.charts import figures_of
 from pdeplus.reports.content import tables_of
 from pdeplus.reports.inputs import Group, groups_of
 from pdeplus.reports.tables import Table, escape_csv, escape_latex, escape_markdown
-from pdeplus.reports.words import finding
+from pdeplus.reports.words import finding, protocol
 
 CELLS = [(CLEAN, 0), *((name, severity) for name in CORRUPTIONS for severity in SEVERITIES)]
 
@@ -83,6 +84,7 @@ def test_formats_exactly():
 
 def test_escaping():
     assert escape_markdown("<script>|*_`[x](y)\n#&") == "&lt;script&gt;\\|\\*\\_\\`\\[x\\](y) #&amp;"
+    assert escape_latex("C̄ (10 × 5)") == r"$\bar{\mathrm{C}}$ (10 $\times$ 5)"
     assert escape_latex("\\{}&%$#_~^\n") == (r"\textbackslash{}\{\}\&\%\$\#\_\textasciitilde{}\textasciicircum{}")
     assert [escape_csv(text) for text in ("=1+1", "@x", "-a", "+a", "-1.5", "+2", "1e-05")] == (
         ["'=1+1", "'@x", "'-a", "'+a", "-1.5", "+2", "1e-05"]
@@ -241,3 +243,37 @@ def test_hostile_names_in_every_format(name):
     assert "<" not in table.to_markdown()
     assert "<" not in table.to_latex()
     assert name in [line[0] for line in csv.reader(io.StringIO(table.to_csv()))]
+
+
+def second_test(model: str, right: int, **more: object) -> list[Record]:
+    """The same ten images under C̄."""
+    cells = [(CLEAN, 0), *((name, severity) for name in CBAR for severity in SEVERITIES)]
+    common = {"n": 10, "hits": "", "suite": "cbar", "origin": "made, C̄, #abc123", **more}
+    return [made_record(model, cell, 0.5, correct=9 if cell[0] == CLEAN else right, **common) for cell in cells]
+
+
+def test_cbar_has_tables_of_its_own_and_a_column_beside_the_fifteen():
+    fifteen = [r for model, n in (("ERM", 5), ("PDE+", 6)) for r in right_of_ten(model, 9, n, origin="made, #abc123")]
+    first, second = groups_of([*fifteen, *second_test("ERM", 7, overlaps=("ripple", "fog"))], "ERM")
+    beside = tables_of(first)["summary"]
+    assert row(beside, "ERM")["C̄ (10 × 5)"] == "70.00"
+    assert row(beside, "PDE+")["C̄ (10 × 5)"] == "—"
+    assert (row(beside, "ERM")["corrupted (15 × 5)"], row(beside, "ERM")["mCE"]) == ("50.00", "100.00")
+    tables = tables_of(second)
+    assert set(tables) == {"summary", "corruptions", "severities", "calibration", "overlaps"}
+    assert row(tables["summary"], "ERM")["C̄ (10 × 5)"] == "70.00"
+    assert row(tables["corruptions"], "ERM")["circular motion blur"] == "70.00"
+    assert row(tables["overlaps"], "ERM")["seen in training"] == "ripple"
+    assert "the ten corruptions of C̄" in said(tables["severities"])
+    assert "mCE" not in said(tables["summary"])
+    assert "has the best mean accuracy on C̄" in finding(second)
+    assert any("ten corruptions chosen to be unlike the fifteen" in line for line in protocol([first, second]))
+    assert not any("C̄" in line for line in protocol([first]))
+    assert {"heat", "severity", "reliability"} <= {figure.name for figure in figures_of(second)}
+
+
+def test_no_column_of_cbar_without_the_same_images():
+    fifteen = right_of_ten("ERM", 9, 5, origin="made, #abc123")
+    for other in ({"origin": "made, C̄, #000000"}, {"n": 9}, {"selection": "validation"}, {"config": "another"}):
+        first, _ = groups_of([*fifteen, *second_test("ERM", 7, **other)], "ERM")
+        assert "C̄ (10 × 5)" not in tables_of(first)["summary"].columns

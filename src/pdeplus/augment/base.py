@@ -82,8 +82,9 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     "gaussian_noise": ("gaussian_noise",),
     "blur": SMOOTHING,
     "elastic": ("elastic_transform",),
-    # PRIME's smooth random displacement of every pixel.
-    "deform": ("elastic_transform",),
+    # PRIME's smooth random displacement of every pixel. It is a sum of sine waves, up to frequencies above those of
+    # C̄'s ripple, which is one such wave along each axis.
+    "deform": ("elastic_transform", "ripple"),
     # PRIME's colour curve keeps black and white, differs between channels and is jagged: neither an offset nor a
     # factor, and never across channels.
     "recolor": (),
@@ -105,7 +106,13 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     # This is a judgement: whoever counts every blend with a picture adds both.
     "fractal_blend": (),
 }
-"""The test corruptions that each operation coincides with."""
+"""The test corruptions, the fifteen's and C̄'s, that each operation coincides with.
+
+Of C̄ no more is named, because the likeness is in part only: circular_motion_blur is a mean of rotations, a blur, and no
+rotation is; brownish_noise has low frequencies, Gaussian noise all; pinch_and_twirl turns whole discs, where elastic
+moves at random; transverse_chromatic_aberration softens as a narrow blur does, but shifts colours against each other.
+No operation cuts out cells or draws lines or stars.
+"""
 
 
 def corruptions_like(*operations: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 pdeplus corrupt cifar10 --out CIFAR-10-C
 pdeplus corrupt my_pictures --out my_pictures_c --corruption fog snow --severity 3
 pdeplus corrupt my_pictures --sheet sheet.png
+pdeplus corrupt cifar10 --suite cbar --out CIFAR-10-C-bar
 """
 
 import argparse
@@ -17,7 +18,7 @@ from .._lib.long_work import counting_bar
 from .._lib.registry import require
 from ..corruptions.base import SEVERITIES, Constants, fitting_constants
 from ..corruptions.copies import CorruptionPlan, Layout, corrupt_arrays, corrupt_folder, corrupt_labelled, pixels
-from ..corruptions.suite import SUITE, corrupt
+from ..corruptions.suite import KNOWN, NAMES, CorruptedSuite, corrupt
 from ..corruptions.weather import describe_frost
 from ..data._pictures import Picture, picture_files, read_picture
 from ..data.base import Images
@@ -31,7 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="data set (see: pdeplus data list) or a folder of pictures")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the data set's options, e.g. size=64")
     parser.add_argument("--out", metavar="DIR", help="folder for the corrupted images")
-    parser.add_argument("--corruption", nargs="+", metavar="NAME", help=f"corruptions (default: all {len(SUITE)})")
+    whole = "which corruptions: the fifteen, all nineteen (default), or the ten of C̄"
+    add_choice(parser, "--suite", CorruptedSuite, default="all_corruptions", help=whole)
+    parser.add_argument("--corruption", nargs="+", metavar="NAME", help="some corruptions, by their names, instead")
     parser.add_argument("--severity", nargs="+", type=int, metavar="N", help="severities, 1 to 5 (default: all)")
     whose = "the benchmark whose constants to use (default: by the images' size)"
     add_choice(parser, "--constants", Constants, old="--scale", help=whose)
@@ -49,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     if options.sheet is not None and not options.sheet.lower().endswith(SHEETS):
         raise UserError(f"--sheet {options.sheet} must end with one of {', '.join(SHEETS)}")
     if options.sheet is not None and (options.corruption or options.severity or options.layout):
-        raise UserError("--sheet shows all corruptions: --corruption, --severity and --layout do not go with it")
+        raise UserError("--sheet shows a whole suite: --corruption, --severity and --layout do not go with it")
     warnings.filterwarnings("ignore", "synthetic frost stands in", UserWarning)  # the last line of the output says it
     found = _find(options.source, options.overrides)
     if isinstance(found, Path):
@@ -61,21 +64,24 @@ def run(options: argparse.Namespace) -> None:
         first = pixels(found.images, [0])[0]
     constants = options.constants or fitting_constants(*first.shape[:2])
     if options.sheet is not None:
-        draw_sheet(first, options.sheet, constants, options.seed)
-        print(f"{options.sheet}; frost: {describe_frost()}")
+        names = NAMES[options.suite]
+        draw_sheet(first, options.sheet, names, constants, options.seed)
+        print(options.sheet + _frost(names))
         return
     plan = CorruptionPlan(
-        names=tuple(dict.fromkeys(options.corruption or SUITE)),
+        names=tuple(dict.fromkeys(options.corruption or NAMES[options.suite])),
         severities=tuple(sorted(set(options.severity or SEVERITIES))),
         constants=constants,
         seed=options.seed,
         workers=options.workers,
     )
     count = _write(found, Path(options.out), plan, options.layout)
-    frost = f"; frost: {describe_frost()}" if "frost" in plan.names else ""
-    print(
-        f"{options.out}: {count} images × {len(plan.cells)} corruptions, {constants} constants, seed {plan.seed}{frost}"
-    )
+    about = f"{count} images × {len(plan.cells)} corruptions, {constants} constants, seed {plan.seed}"
+    print(f"{options.out}: {about}{_frost(plan.names)}")
+
+
+def _frost(names: Sequence[str]) -> str:
+    return f"; frost: {describe_frost()}" if "frost" in names else ""
 
 
 @final
@@ -117,20 +123,20 @@ def _write(found: _TestSet | Path, out: Path, plan: CorruptionPlan, layout: Layo
     return count
 
 
-def draw_sheet(image: Picture, path: str, constants: Constants, seed: int) -> None:
-    """Draw a picture of H×W×3 grey levels under every corruption at every severity."""
+def draw_sheet(image: Picture, path: str, names: Sequence[str], constants: Constants, seed: int) -> None:
+    """Draw a picture of H×W×3 grey levels under these corruptions at every severity."""
     (drawing,) = require("matplotlib.figure", purpose="a contact sheet", extra="plots")
-    half = (len(SUITE) + 1) // 2
+    half = (len(names) + 1) // 2
     columns = 1 + len(SEVERITIES)
     figure = drawing.Figure(figsize=(2 * columns * 0.95 + 0.4, half * 0.98 + 0.5), layout="constrained")
     halves = figure.subfigures(1, 2, wspace=0.03)
-    for part, names in zip(halves, (list(SUITE)[:half], list(SUITE)[half:]), strict=True):
+    for part, shown in zip(halves, (names[:half], names[half:]), strict=True):
         axes = part.subplots(half, columns)
         for axis in axes.flat:
             axis.set_axis_off()
-        for row, name in zip(axes, names, strict=False):
+        for row, name in zip(axes, shown, strict=False):
             row[0].imshow(image)
-            label = name.replace("_", "\n") + ("\n(extra)" if SUITE[name].extra else "")
+            label = name.replace("_", "\n") + ("\n(extra)" if KNOWN[name].extra else "")
             row[0].text(-0.08, 0.5, label, transform=row[0].transAxes, ha="right", va="center", fontsize=7)
             for axis, severity in zip(row[1:], SEVERITIES, strict=True):
                 axis.imshow(corrupt(image[None], name, severity, constants, seed)[0])

@@ -3,6 +3,7 @@
 pdeplus evaluate runs/erm runs/pde
 pdeplus evaluate runs/pde --samples 0 1 5 10
 pdeplus evaluate runs/pde --files CIFAR-10-C
+pdeplus evaluate runs/erm runs/pde --suite cbar
 pdeplus evaluate runs/erm runs/pde --suite adversarial --attack pgd --steps 20 --epsilon 2/255 8/255
 pdeplus evaluate model.onnx --data cifar10 --name mine --out mine
 """
@@ -119,4 +120,12 @@ def describe(series: Series) -> str:
     return f"{series.label} ({series.selection}{noise}{leak}), {series.origin}: {', '.join(shown + gaps)}"
 
 
-_SHOWN = {"clean": "clean", "corrupted": "corrupted", "severe": "severity 5", "domains": "other domains", "ece": "ECE"}
+_SHOWN = {
+    "clean": "clean",
+    "corrupted": "corrupted",
+    "severe": "severity 5",
+    "cbar": "C̄",
+    "severe_cbar": "severity 5",
+    "domains": "other domains",
+    "ece": "ECE",
+}

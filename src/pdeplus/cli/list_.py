@@ -39,13 +39,13 @@ def describe_family(family: str) -> str:
 
 def describe_corruptions(family: str) -> str:
     """Name, family and purpose of every corruption, and which pictures of ice there are."""
-    from ..corruptions.suite import SUITE
+    from ..corruptions.suite import KNOWN
     from ..corruptions.weather import describe_frost
 
-    lines = list[str]()
-    for name, corruption in SUITE.items():
+    lines, width = list[str](), max(map(len, KNOWN))
+    for name, corruption in KNOWN.items():
         about = (inspect.getdoc(corruption.function) or "").partition("\n")[0]
-        lines.append(f"{name:<18} {corruption.family:<8} {'extra' if corruption.extra else '':<6} {about}")
+        lines.append(f"{name:<{width}} {corruption.family:<8} {'extra' if corruption.extra else '':<6} {about}")
     return "\n".join([*lines, f"frost: {describe_frost()}"])
 
 

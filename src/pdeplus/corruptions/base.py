@@ -18,6 +18,8 @@ from ..errors import UserError, check_choice
 Constants = Literal["cifar", "tiny", "imagenet"]
 """A benchmark's constants: CIFAR-C's (meant for 32 px), Tiny-ImageNet-C's (64 px) or ImageNet-C's (224 px)."""
 Family = Literal["noise", "blur", "weather", "digital"]
+CBar = Literal["cbar"]
+"""Stands for a family where a corruption is one of the ten of C̄."""
 SEVERITIES = (1, 2, 3, 4, 5)
 VALUES_AT_ONCE = 400_000
 """Channel values in a chunk: as floats these stay in the processor's cache."""
@@ -62,9 +64,9 @@ class Corruption:
     """A named way of spoiling images, with the constants of its five severities in each benchmark."""
 
     name: str
-    family: Family
+    family: Family | CBar
     extra: bool
-    """One of the four kept for validation, not of the fifteen of the benchmark."""
+    """One of the four kept for validation, not of those for testing."""
     seeded: bool
     """Whether chance plays a part."""
     constants: dict[Constants, tuple[Any, ...]]
@@ -78,18 +80,25 @@ class Corruption:
 
 
 def corruption(
-    family: Family,
+    family: Family | CBar,
     *,
     cifar: tuple[Any, ...],
-    tiny: tuple[Any, ...],
-    imagenet: tuple[Any, ...],
+    tiny: tuple[Any, ...] | None = None,
+    imagenet: tuple[Any, ...] | None = None,
     extra: bool = False,
     seeded: bool = True,
 ) -> Callable[[Callable[..., Tensor]], Corruption]:
-    """Make a corruption of a function `f(x, draws, *constants)`, given the constants of severities 1 to 5."""
+    """Make a corruption of a function `f(x, draws, *constants)`, given the constants of severities 1 to 5.
+
+    Those of CIFAR serve images of any size where no others are given.
+    """
 
     def decorate(function: Callable[..., Tensor]) -> Corruption:
-        constants: dict[Constants, tuple[Any, ...]] = {"cifar": cifar, "tiny": tiny, "imagenet": imagenet}
+        constants: dict[Constants, tuple[Any, ...]] = {
+            "cifar": cifar,
+            "tiny": tiny or cifar,
+            "imagenet": imagenet or cifar,
+        }
         assert all(len(values) == len(SEVERITIES) for values in constants.values()), function.__name__
         return Corruption(function.__name__, family, extra, seeded, constants, function)
 

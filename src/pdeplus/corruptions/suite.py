@@ -1,7 +1,8 @@
-"""The suite: the fifteen corruptions of the benchmark, four more for validation, and `corrupt` to apply them."""
+"""The suites: the benchmark's fifteen corruptions, four more for validation, C̄'s ten, and `corrupt` to apply them."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from types import ModuleType
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -9,17 +10,29 @@ from torch import Tensor
 
 from .._lib.registry import unknown
 from ..errors import UserError
-from . import blur, digital, noise, weather
+from . import blur, cbar, digital, noise, weather
 from .base import Constants, Corruption, apply
 from .extra import EXTRA
 
-FIFTEEN = {c.name: c for f in (noise, blur, weather, digital) for c in vars(f).values() if isinstance(c, Corruption)}
+
+def _in(*files: ModuleType) -> dict[str, Corruption]:
+    return {c.name: c for file in files for c in vars(file).values() if isinstance(c, Corruption)}
+
+
+FIFTEEN, TEN = _in(noise, blur, weather, digital), _in(cbar)
 SUITE = FIFTEEN | EXTRA
-"""Every corruption by its name, in the usual order, the four extra ones last."""
+"""The nineteen by their names, in the usual order, the four extra ones last."""
+KNOWN = SUITE | TEN
+"""Every corruption by its name."""
 CORRUPTIONS = tuple(FIFTEEN)
 """The fifteen of the benchmark."""
 EXTRA_CORRUPTIONS = tuple(EXTRA)
 """The other four, for validation."""
+CBAR = tuple(TEN)
+"""The ten of C̄, a second test, unlike the fifteen."""
+CorruptedSuite = Literal["corruptions", "all_corruptions", "cbar"]
+NAMES: dict[str, tuple[str, ...]] = {"corruptions": CORRUPTIONS, "all_corruptions": tuple(SUITE), "cbar": CBAR}
+"""The corruptions of each suite of them."""
 Pixels = TypeVar("Pixels", np.ndarray, Tensor)
 
 
@@ -37,9 +50,10 @@ def corrupt(
 
     Args:
         images: uint8 N×H×W×3, an array or a tensor on any device; the result is the same kind.
-        name: one of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`.
+        name: one of `CORRUPTIONS`, `EXTRA_CORRUPTIONS` or `CBAR`.
         severity: 1 to 5.
-        constants: whose: "cifar" (meant for 32 px, the default), "tiny" (64 px) or "imagenet" (224 px).
+        constants: whose: "cifar" (meant for 32 px, the default), "tiny" (64 px) or "imagenet" (224 px);
+            C̄ has the same for all.
         seed: of all randomness.
         indices: the images' places in their data set; 0, 1, … if not given.
         scale: the older name of `constants`.
@@ -59,6 +73,6 @@ def corrupt(
 
 def find(name: str) -> Corruption:
     """The corruption of that name; an unknown name is answered with the known ones."""
-    if name not in SUITE:
-        raise unknown(f"corruption {name!r}", name, SUITE)
-    return SUITE[name]
+    if name not in KNOWN:
+        raise unknown(f"corruption {name!r}", name, KNOWN)
+    return KNOWN[name]

@@ -73,7 +73,7 @@ def evaluate(
     Args:
         model: a Run or its folder; or a torch module, an .onnx file or any function from float images B×C×H×W in [0, 1]
             to logits B×classes (or to an object with `.logits`).
-        suite: "clean", "corruptions" (the fifteen), "all_corruptions" (nineteen), "domains" or "adversarial".
+        suite: "clean", "corruptions" (fifteen), "all_corruptions" (nineteen), "cbar" (C̄), "domains" or "adversarial".
         data: name of a data set, a Source or a pair (images, labels); a run has its own.
         samples: noisy passes E; 0 for none; None for what the run's method does.
         average: what these average: "probabilities" or "logits".
@@ -168,6 +168,8 @@ def _models(
     wanted, channels = model.expects.shape[0], tests.sets[0].shape[0]
     if wanted != channels:
         raise UserError(f"{model.path} takes images of {wanted} channels, those of {tests.data} have {channels}")
+    if selection == "oracle" and tests.name == "cbar":
+        raise UserError("selection='oracle' would choose on C̄, which is for testing alone; choose last or validation")
     if selection == "oracle" and not model.kept:
         way_out = "train with train.keep_every=1 for selection=oracle, or select on validation"
         raise UserError(f"{model.path} kept no epochs' weights; {way_out}")

@@ -23,7 +23,7 @@ CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
 TestKey = tuple[str, int]
 """Corruption and severity."""
-Suite = Literal["clean", "corruptions", "domains", "adversarial"]
+Suite = Literal["clean", "corruptions", "cbar", "domains", "adversarial"]
 """Families of test sets."""
 Selection = Literal["last", "validation", "oracle", "given"]
 """How the weights were chosen: the last epoch's; those best on held-out training images; those best on the test

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corruptions.base import SEVERITIES, Family
-from ..corruptions.suite import CORRUPTIONS, SUITE
+from ..corruptions.suite import CBAR, CORRUPTIONS, SUITE
 from .metrics import MEASURES, Difference, Errors, Estimate, average_accuracy, estimate, mce, paired_bootstrap, rmce
 from .records import CLEAN, Record, TestKey
 
@@ -48,8 +48,8 @@ class Series:
     @property
     def wanted(self) -> list[TestKey]:
         """What a complete seed holds: for domains and attacks, whatever some seed has."""
-        if self.suite == "corruptions":
-            return [CLEAN_TEST, *((name, severity) for name in CORRUPTIONS for severity in SEVERITIES)]
+        if self.suite in ("corruptions", "cbar"):
+            return [CLEAN_TEST, *((name, severity) for name in self.corruptions for severity in SEVERITIES)]
         found = {cell for cells in self.seeds.values() for cell in cells} | {CLEAN_TEST}
         return sorted(found, key=lambda cell: (attack_size(cell[0]) if self.suite == "adversarial" else 0, cell))
 
@@ -58,6 +58,16 @@ class Series:
         """What each incomplete seed lacks."""
         lacking = {seed: [cell for cell in self.wanted if cell not in cells] for seed, cells in self.seeds.items()}
         return {seed: cells for seed, cells in lacking.items() if cells}
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """The corruptions that means are over: the fifteen, or the ten of C̄."""
+        return CBAR if self.suite == "cbar" else CORRUPTIONS
+
+    @property
+    def overlaps(self) -> list[str]:
+        """The corruptions of this test that the training augmentations do as well."""
+        return [name for name in self.any.overlaps if (name in CBAR) == (self.suite == "cbar")]
 
     @property
     def domains(self) -> list[str]:
@@ -138,8 +148,8 @@ class OneSeed:
 
     @property
     def shifted(self) -> list[Record]:
-        """The records of all domains, of all attacks, or of the fifteen corruptions at all severities."""
-        corrupted = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+        """The records of all domains, of all attacks, or of the suite's corruptions at all severities."""
+        corrupted = [(name, severity) for name in self.series.corruptions for severity in SEVERITIES]
         others = [(name, 0) for name in (*self.series.domains, *self.series.attacks)]
         return [self.tests[key] for key in others or corrupted]
 
@@ -171,7 +181,7 @@ def _family(seed: OneSeed, family: Family) -> float:
 
 
 def _without_overlaps(seed: OneSeed) -> float:
-    return average_accuracy(seed.errors(names=[n for n in CORRUPTIONS if n not in seed.series.any.overlaps]))
+    return average_accuracy(seed.errors(names=[n for n in seed.series.corruptions if n not in seed.series.overlaps]))
 
 
 def _shifted_mean(seed: OneSeed, name: str) -> float | None:
@@ -198,6 +208,8 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
     "severe_mce": lambda seed: mce(seed.errors(WORST), seed.baseline_errors(WORST)),
     "severe_rmce": lambda seed: _rmce(seed, WORST),
     "nineteen": lambda seed: average_accuracy(seed.errors(names=tuple(SUITE))),
+    "cbar": lambda seed: average_accuracy(seed.errors(names=CBAR)),
+    "severe_cbar": lambda seed: average_accuracy(seed.errors(WORST, CBAR)),
     **{family: partial(_family, family=family) for family in get_args(Family)},
     "without_overlaps": _without_overlaps,
     **{name: partial(_shifted_mean, name=name) for name in (*MEASURES, *(f"scaled_{name}" for name in MEASURES))},
@@ -205,8 +217,9 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
 """The scores by name, each a function of one seed's records. To add one, enter it here: tables ask for it by its name.
 
 A seed has no score that is None or not a number, nor one that needs a record it lacks. ms is milliseconds an image;
-severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes the extra four; without_overlaps leaves
-out what the training augmentations do as well; the measures are means over corruptions, domains or attacks.
+severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes the extra four; cbar is the ten of C̄;
+without_overlaps leaves out what the training augmentations do as well; the measures are means over corruptions, domains
+or attacks.
 """
 
 
@@ -217,12 +230,14 @@ def accuracies_by_test(series: Series) -> dict[TestKey, Estimate]:
 
 def corruption_accuracies(series: Series) -> dict[str, Estimate]:
     """Mean accuracy over the severities of each corruption, over the seeds that have all five."""
-    return _mean_accuracies(series, {name: [(name, severity) for severity in SEVERITIES] for name in CORRUPTIONS})
+    return _mean_accuracies(
+        series, {name: [(name, severity) for severity in SEVERITIES] for name in series.corruptions}
+    )
 
 
 def severity_accuracies(series: Series) -> dict[int, Estimate]:
-    """Mean accuracy over the fifteen corruptions at each severity; 0 is clean."""
-    by_severity = {severity: [(name, severity) for name in CORRUPTIONS] for severity in SEVERITIES}
+    """Mean accuracy over the suite's corruptions at each severity; 0 is clean."""
+    by_severity = {severity: [(name, severity) for name in series.corruptions] for severity in SEVERITIES}
     return _mean_accuracies(series, {0: [CLEAN_TEST], **by_severity})
 
 
@@ -254,7 +269,7 @@ def compare(first: Series, second: Series) -> Difference | None:
 def _per_image(series: Series) -> list[NDArray[np.float64]]:
     """Each image's accuracy over complete seeds and cells: one array for all corruptions or attacks, one per domain."""
     complete = [cells for seed, cells in series.seeds.items() if seed not in series.gaps]
-    same_images = series.suite in ("corruptions", "adversarial")
+    same_images = series.suite in ("corruptions", "cbar", "adversarial")
     groups = [[c for c in series.wanted if c != CLEAN_TEST]] if same_images else []
     groups += [[(name, 0)] for name in series.domains]
     if not complete or not all(cells[cell].hits for cells in complete for cell in series.wanted):

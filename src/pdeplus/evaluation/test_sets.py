@@ -19,7 +19,7 @@ from torch import Tensor
 from .._lib.registry import build
 from .._lib.seeds import generator_for
 from ..corruptions.base import SEVERITIES, apply_planes, fitting_constants
-from ..corruptions.suite import CORRUPTIONS, SUITE, find
+from ..corruptions.suite import CBAR, NAMES, find
 from ..corruptions.weather import SYNTHETIC, frost_digest
 from ..data._reading import read_corrupted, read_manifest
 from ..data.base import Images, Source, index_batches
@@ -29,9 +29,9 @@ from .records import CLEAN, Suite, TestKey
 
 FILES_READ = 500
 """Number of picture files whose contents tell a test set from another."""
-Wanted = Literal["clean", "corruptions", "all_corruptions", "domains", "adversarial"]
-"""What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the data set's
-other domains; under attack."""
+Wanted = Literal["clean", "corruptions", "all_corruptions", "cbar", "domains", "adversarial"]
+"""What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the ten of C̄;
+with the data set's other domains; under attack."""
 
 
 @final
@@ -105,15 +105,13 @@ def build_suite(
     check_choice("suite", suite, Wanted)
     if not severities or any(severity not in SEVERITIES for severity in severities):
         raise UserError(f"severities={list(severities)} must be some of 1, 2, 3, 4, 5")
-    if files is not None and "corruptions" not in suite:
+    if files is not None and suite not in NAMES:
         raise UserError(f"files={str(files)!r} is for corruptions; the suite is {suite!r}")
     tests = data.test()
     first, *others = tests
     read = {name: _limited(partial(tests.__getitem__, name), limit) for name in tests}
-    clean, wanted = TestSet(CLEAN, 0, read[first]), list[TestKey]()
-    if "corruptions" in suite:
-        names = CORRUPTIONS if suite == "corruptions" else tuple(SUITE)
-        wanted = [(name, severity) for name in names for severity in severities]
+    clean = TestSet(CLEAN, 0, read[first])
+    wanted = [(name, severity) for name in NAMES.get(suite, ()) for severity in severities]
     if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
         sets, origin = list[TestSet](), f"test images of {label}"
     elif suite == "domains":
@@ -207,8 +205,11 @@ def _corrupted(
     clean: TestSet, chosen: Tensor, wanted: Sequence[TestKey], label: str, seed: int
 ) -> tuple[list[TestSet], str]:
     """The chosen images corrupted as they would be among all others, whose places decide what is drawn."""
-    ice = "made ice" if frost_digest() == SYNTHETIC else "the benchmark's ice"  # records are known by these words
-    about = f"scale {fitting_constants(*clean.shape[1:])}, seed {seed}, {ice}"
+    if wanted[0][0] in CBAR:  # which has the same constants for all sizes
+        about = f"C̄, seed {seed}"
+    else:
+        ice = "made ice" if frost_digest() == SYNTHETIC else "the benchmark's ice"  # records are known by these words
+        about = f"scale {fitting_constants(*clean.shape[1:])}, seed {seed}, {ice}"
 
     def change(batch: Images, places: Sequence[int], name: str, severity: int) -> Tensor:
         among_all = cast(list[int], chosen[list(places)].tolist())

@@ -16,6 +16,7 @@ from .inputs import Folder, Group, Line
 
 ACCURACIES = {
     "corrupted": "Corrupted accuracy, %",
+    "cbar": "Accuracy on C̄, %",
     "domains": "Accuracy on foreign domains, %",
     "adversarial": "Accuracy under attack, %",
     "clean": "Accuracy, %",
@@ -35,7 +36,7 @@ ACCURACY, LOSS, SIGMA = "validation/accuracy", "loss/", "sigma/"
 def figures_of(group: Group) -> list[Figure]:
     """Every figure that has something to show, in the order of the page."""
     corrupted = [heat_map, severity_lines, difference_map] if len(group.lines) > 1 else [heat_map, severity_lines]
-    own = {"corruptions": corrupted, "domains": [domain_dots], "adversarial": [epsilon_lines]}
+    own = {"corruptions": corrupted, "cbar": corrupted, "domains": [domain_dots], "adversarial": [epsilon_lines]}
     drawn = [draw(group) for draw in own.get(group.suite, [])]
     drawn += [reliability(group), cost_scatter(group), passes(group, group.main_score), passes(group, "ece")]
     return [figure for figure in drawn if figure.rows]
@@ -64,7 +65,7 @@ def menus_of(group: Group) -> list[Menu]:
 
 def heat_map(group: Group) -> Figure:
     """Accuracy of one series in every cell."""
-    spec = cells_spec({"scheme": "viridis", "domain": [0, 100]}, "accuracy, %", ".0f")
+    spec = cells_spec(group.corruptions, {"scheme": "viridis", "domain": [0, 100]}, "accuracy, %", ".0f")
     caption = "Accuracy in every cell, per cent, mean over seeds."
     return Figure(name="heat", caption=caption, spec=spec, rows=_cell_rows(group), one={"series": "first"})
 
@@ -75,7 +76,8 @@ def difference_map(group: Group) -> Figure:
     return Figure(
         name="difference",
         caption="The first series less the second, points of accuracy; blue: the first is better.",
-        spec=cells_spec(colours, "points", {CHOSEN: "sign_format"}) | {"params": [{"name": "bound", "value": 1}]},
+        spec=cells_spec(group.corruptions, colours, "points", {CHOSEN: "sign_format"})
+        | {"params": [{"name": "bound", "value": 1}]},
         rows=_cell_rows(group),
         rows_of="heat",
         one={"series": "first"},
@@ -91,7 +93,7 @@ def severity_lines(group: Group) -> Figure:
         for severity, value in severity_accuracies(line.series).items()
     ]
     x = {"field": "x", "type": "ordinal", "sort": [CLEAN, *SEVERITIES], "title": "severity", "axis": LEVEL}
-    caption = "Accuracy against severity, mean over the fifteen corruptions; bands: 95 % intervals over seeds."
+    caption = f"Accuracy against severity, mean over {group.all_corruptions}; bands: 95 % intervals over seeds."
     spec = lines_spec(x, "accuracy, %", band=True)
     return Figure(name="severity", caption=caption, spec=spec, rows=rows, several=SHOWN_LINES)
 

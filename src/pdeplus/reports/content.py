@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, final, get_args
 
 from ..corruptions.base import SEVERITIES, Family
-from ..corruptions.suite import CORRUPTIONS
 from ..evaluation.metrics import Estimate, estimate
 from ..evaluation.records import CLEAN, Record
 from ..evaluation.summary import corruption_accuracies, severity_accuracies, training_ratio
@@ -53,7 +52,16 @@ SUMMARY = {
         scored("ECE, corrupted", "ece"),
         scored("ECE, scaled", "scaled_ece"),
         scored("all 19 × 5", "nineteen", lambda line: "nineteen" in line.scores),
-        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.any.overlaps),
+        scored("C̄ (10 × 5)", "cbar", lambda line: "cbar" in line.scores),
+        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.overlaps),
+    ],
+    "cbar": [
+        scored("clean", "clean"),
+        scored("C̄ (10 × 5)", "cbar"),
+        scored("severity 5: accuracy", "severe_cbar"),
+        scored("ECE, C̄", "ece"),
+        scored("ECE, scaled", "scaled_ece"),
+        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.overlaps),
     ],
     "domains": [
         scored("clean (source)", "clean"),
@@ -104,7 +112,7 @@ BEHIND = [
 def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
     found: dict[str, Table | None] = {"summary": summary(group)}
-    if group.suite == "corruptions":
+    if group.suite in ("corruptions", "cbar"):
         found |= parts(group)
     if group.suite != "clean":
         found |= {"calibration": calibration(group), "comparison": comparison(group)}
@@ -123,7 +131,9 @@ def summary(group: Group) -> Table:
     if unknown:
         notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
     if group.suite == "corruptions":
-        notes += [*ratio_notes(group), *temperature_notes(group)]
+        notes += ratio_notes(group)
+    if group.suite in ("corruptions", "cbar"):
+        notes += temperature_notes(group)
     return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
 
 
@@ -131,15 +141,17 @@ def parts(group: Group) -> dict[str, Table]:
     """Accuracy under each corruption, under each family of them, and at each severity."""
     by_corruption = {line.name: corruption_accuracies(line.series) for line in group.lines}
     by_severity = {line.name: severity_accuracies(line.series) for line in group.lines}
-    corruptions = [Column(spaced(name), _from(by_corruption, name)) for name in CORRUPTIONS]
+    corruptions = [Column(spaced(name), _from(by_corruption, name)) for name in group.corruptions]
     families = [scored(family, family) for family in get_args(Family)]
     severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *SEVERITIES)]
     found = dict[str, Table]()
     for name, title, columns, over in (
         ("corruptions", "Each corruption", corruptions, "the five severities"),
         ("families", "Each family", families, "the family's corruptions and severities"),
-        ("severities", "Each severity", severities, "the fifteen corruptions"),
+        ("severities", "Each severity", severities, group.all_corruptions),
     ):
+        if name == "families" and group.suite == "cbar":  # which has none
+            continue
         notes = [f"Accuracy in per cent, mean over {over}.", *gap_notes(group)]
         found[name] = _table(f"{title}: {group.title}", group.lines, columns, notes)
     return found
@@ -178,19 +190,19 @@ def comparison(group: Group) -> Table | None:
     if unpaired:
         way = "one side has no complete seed, no record of single images, or other images"
         notes += [f"Not comparable image by image ({way}): {', '.join(unpaired)}.", *gap_notes(group)]
-    titles = {"corruptions": "Corrupted accuracy", "adversarial": "Mean accuracy under attack"}
+    titles = {"corruptions": "Corrupted accuracy", "cbar": "Accuracy on C̄", "adversarial": "Mean accuracy under attack"}
     what = titles.get(group.suite, "Mean accuracy on foreign domains")
     return _table(f"{what} against {group.baseline}: {group.title}", lines, columns, notes)
 
 
 def overlaps(group: Group) -> Table | None:
     """Which test corruptions a series has seen in training; None where none has."""
-    lines = [line for line in group.lines if line.series.any.overlaps]
-    if not lines or group.suite != "corruptions":
+    lines = [line for line in group.lines if line.series.overlaps]
+    if not lines or group.suite not in ("corruptions", "cbar"):
         return None
     columns = [
-        Column("seen in training", lambda line: spaced(", ".join(line.series.any.overlaps))),
-        scored("corrupted", "corrupted"),
+        Column("seen in training", lambda line: spaced(", ".join(line.series.overlaps))),
+        scored("C̄" if group.suite == "cbar" else "corrupted", group.main_score),
         scored("without these", "without_overlaps"),
     ]
     notes = [PERCENT, "A training augmentation that does what a test corruption does makes that test easier."]
@@ -202,7 +214,7 @@ def passes(group: Group) -> Table | None:
     lines = group.several_passes
     if not lines:
         return None
-    titles = {"corruptions": "corrupted", "adversarial": "under attack"}
+    titles = {"corruptions": "corrupted", "cbar": "C̄", "adversarial": "under attack"}
     columns = [
         Column("E", lambda line: str(line.series.samples)),
         scored("clean", "clean"),

@@ -10,7 +10,6 @@ from typing import Any, cast, final
 
 from .._lib.files import write_file
 from .._lib.registry import require
-from ..corruptions.suite import CORRUPTIONS
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -97,10 +96,10 @@ def _by_series(legend: Spec | None = LEGEND, **scale: Any) -> Spec:
     return {"field": "series", "type": "nominal", "scale": {"domain": NAMES} | scale, "legend": legend}
 
 
-def cells_spec(colours: Spec, title: str, text_format: str | Spec) -> Spec:
+def cells_spec(corruptions: Sequence[str], colours: Spec, title: str, text_format: str | Spec) -> Spec:
     """A square for each corruption and severity with its number in it."""
     colour = {"field": "value", "type": "quantitative", "scale": colours, "legend": {"title": title}}
-    names = [name.replace("_", " ") for name in CORRUPTIONS]
+    names = [name.replace("_", " ") for name in corruptions]
     x = {"field": "severity", "type": "ordinal", "title": "severity", "axis": {"labelAngle": 0, "orient": "top"}}
     y = {"field": "corruption", "type": "nominal", "sort": names, "title": None}
     tooltip = [{"field": name, "type": "nominal"} for name in ("corruption", "severity")]

@@ -182,6 +182,16 @@ class Group:
         return f"{self.data}, {self.suite}{count} ({self.origin})"
 
     @property
+    def corruptions(self) -> tuple[str, ...]:
+        """The corruptions that means are over."""
+        return self.lines[0].series.corruptions
+
+    @property
+    def all_corruptions(self) -> str:
+        """These, in words."""
+        return "the ten corruptions of C̄" if self.suite == "cbar" else "the fifteen corruptions"
+
+    @property
     def honest(self) -> list[Line]:
         """The lines that were not chosen on test images; all where there is no other."""
         return [line for line in self.lines if line.series.selection != ORACLE] or list(self.lines)
@@ -208,7 +218,7 @@ class Group:
     @property
     def main_score(self) -> str:
         """What lines are ordered by."""
-        return {"corruptions": "corrupted", "domains": "domains", "adversarial": "adversarial"}.get(self.suite, "clean")
+        return "corrupted" if self.suite == "corruptions" else self.suite
 
 
 def groups_of(records: Iterable[Record], baseline: str) -> list[Group]:
@@ -216,7 +226,23 @@ def groups_of(records: Iterable[Record], baseline: str) -> list[Group]:
     apart = dict[tuple[object, ...], list[Record]]()
     for r in records:  # domains differ in size by nature
         apart.setdefault((r.data, r.suite, r.origin, None if r.suite == "domains" else r.n), []).append(r)
-    return [_group(series_of(same), baseline) for same in apart.values()]
+    groups = [_group(series_of(same), baseline) for same in apart.values()]
+    second = {_tested(line): line.scores for group in groups if group.suite == "cbar" for line in group.lines}
+    return [_with_second_test(group, second) if group.suite == "corruptions" else group for group in groups]
+
+
+def _tested(line: Line) -> tuple[object, ...]:
+    """The model as it was tested, and the clean images, which the end of their origin tells from others."""
+    s = line.series
+    return s.any.model, s.data, s.config, s.selection, s.samples, s.average, s.any.n, s.origin.rpartition("#")[2]
+
+
+def _with_second_test(group: Group, second: Mapping[tuple[object, ...], Mapping[str, Estimate]]) -> Group:
+    """The group with the mean accuracy on C̄ of those lines that were tested on it, too."""
+    found = [second.get(_tested(line), {}) for line in group.lines]
+    added = [{"cbar": scores["cbar"]} if "cbar" in scores else {} for scores in found]
+    lines = [replace(line, scores={**line.scores, **more}) for line, more in zip(group.lines, added, strict=True)]
+    return replace(group, lines=tuple(lines))
 
 
 def _group(series: Sequence[Series], baseline: str) -> Group:

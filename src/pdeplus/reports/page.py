@@ -146,7 +146,7 @@ def page_text(book: Book, title: str) -> str:
 
 def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
     """Name, title and blocks of every section, in their order; one without blocks is not shown."""
-    passes = [f"passes-{score}" for score in ("corrupted", "domains", "adversarial", "ece")]
+    passes = [f"passes-{score}" for score in ("corrupted", "cbar", "domains", "adversarial", "ece")]
     compared = ["comparison", "overlaps"]
     pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
     return [

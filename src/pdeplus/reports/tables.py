@@ -84,7 +84,8 @@ def escape_markdown(text: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX shows literally, on one line."""
-    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    escaped = "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
+    return escaped.replace("C\u0304", r"$\bar{\mathrm{C}}$")  # a letter and a bar of its own, which LaTeX does not know
 
 
 def escape_csv(text: str) -> str:
