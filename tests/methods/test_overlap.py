@@ -72,7 +72,7 @@ def test_every_operation_has_been_judged():
         (Hybrid(), FOUR[2:4]),
         (TrivialAugment(), FOUR),
         (PNormNoise(), ("gaussian_noise",)),
-        (RandomErasing(), ()),
+        (RandomErasing(), ("checkerboard_cutout",)),
         (PixMix(), ()),
         (PixMix(operations=13), FOUR),
     ],

@@ -101,7 +101,8 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     # Additive and alike at every grey level, whatever the norm. That of 1/2 has heavy tails, but unlike impulse noise
     # it changes every value, and takes less than one in a hundred to black or white.
     "p_norm_noise": ("gaussian_noise",),
-    "erase": (),
+    # Both hide square parts of the image: noise in one rectangle here, grey in the cells of a checkerboard in C̄.
+    "erase": ("checkerboard_cutout",),
     # Frost and fog blend in pictures too, of ice and of clouds; PixMix's are figures in colours, about middle grey.
     # This is a judgement: whoever counts every blend with a picture adds both.
     "fractal_blend": (),
@@ -111,7 +112,7 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
 Of C̄ no more is named, because the likeness is in part only: circular_motion_blur is a mean of rotations, a blur, and no
 rotation is; brownish_noise has low frequencies, Gaussian noise all; pinch_and_twirl turns whole discs, where elastic
 moves at random; transverse_chromatic_aberration softens as a narrow blur does, but shifts colours against each other.
-No operation cuts out cells or draws lines or stars.
+No operation draws lines or stars.
 """
 
 
