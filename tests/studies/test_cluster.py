@@ -35,7 +35,7 @@ rows = ["erm", {{ name = "twin", method = "erm", label = "Twin" }}, {{ method = 
 [smoke]
 set = ["train.epochs={epochs}", "train.limit=150", "train.checkpoint_seconds=1"]
 """
-TIMES = {"seconds": 0.0, "train_seconds": None, "machine": "", "command": ""}
+TIMES = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "machine": "", "command": ""}
 """What two runs of the same may differ in."""
 
 

@@ -43,10 +43,10 @@ title = "A network of one's own"
 outcome = "scores"
 expect = "nothing"
 preset = "demo"
-set = ["model.name=my_lab.net"]
+set = ["model.name=lab_of_jobs.net"]
 rows = ["erm", { name = "wide", method = "erm", label = "Wide", set = ["model.wide=true"] }]
 """
-TIMES = {"seconds": 0.0, "train_seconds": None, "machine": "", "command": ""}
+TIMES = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "machine": "", "command": ""}
 """What two runs of the same may differ in."""
 
 
@@ -227,8 +227,8 @@ def test_a_killed_process_is_the_failure_of_its_cell_alone(serial, tmp_path):
 
 def test_an_error_in_a_process_keeps_its_traceback_and_what_it_prints_is_passed_on(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_lab").mkdir()
-    (tmp_path / "my_lab" / "net.py").write_text(
+    (tmp_path / "lab_of_jobs").mkdir()
+    (tmp_path / "lab_of_jobs" / "net.py").write_text(
         "import warnings\nfrom pdeplus.models.plain_cnn import build as plain\n\n"
         "def build(*, classes: int, channels: int, width: int = 4, wide: bool = False):\n"
         "    print('building', flush=True)\n    warnings.warn('a\\n warm day')\n"
