@@ -6,6 +6,7 @@ perhaps, corruptions that nobody has seen.
 Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
 Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything:
 CE on [x; a(x)], both diffused ("mixture"), and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
+Directional (ours, `covariance`): h_l + s ε (h_l(a(x)) - h_l(x)), ε ~ N(0, 1), and likewise for a(x); no φ, no coverage.
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
 Defaults: AugMix of severity 3, width 3 and nine operations; a light block after each stage, σ from 0.05; Adam
 0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper (its E = 10 is the
