@@ -223,7 +223,11 @@ def test_one_process_is_enough_for_all_but_training(capsys, monkeypatch, world, 
 )
 def test_signals_are_answered_in_one_line(capsys, monkeypatch, number, code, word):
     monkeypatch.setattr("pdeplus.training.config.presets", lambda: signal.raise_signal(number))
-    found, out, err = answer(capsys, "list", "presets")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        found, out, err = answer(capsys, "list", "presets")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (found, out) == (code, "")
     assert err.startswith(f"pdeplus: {word}")
     assert err.count("\n") == 1
