@@ -19,8 +19,9 @@ from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
 from ..training.run_folder import Expects, build_network
 
-TRIAL = 8
-"""Images in the training step that is counted."""
+TRIAL, USUAL = 4, 256
+"""Images in the training step that is counted; twice as many for batches beyond the usual, of which a method may treat
+a quarter in a way of its own."""
 
 
 @final
@@ -66,15 +67,16 @@ def prediction_flops(predict: Callable[[Tensor], object], example: Tensor) -> fl
 
 def training_flops(config: Config, method: Method, expects: Expects, images: int) -> float:
     """Operations of learning from so many images, counted on one small step of a network like the run's."""
-    net = build_network(config, method, expects)
+    net, batch_size = build_network(config, method, expects), config.train.batch_size
     net.train()
-    method = method.in_batches(TRIAL, max(config.train.batch_size, TRIAL))
+    trial = TRIAL if batch_size <= USUAL else 2 * TRIAL
+    method = method.in_batches(trial, max(batch_size, trial))
     optimizers = build_optimizers(method, net, config.train)
     stream = generator_for(0, "cost")
-    shape = (TRIAL, *expects.shape)
-    labels = torch.arange(TRIAL) % len(expects.classes)
+    shape = (trial, *expects.shape)
+    labels = torch.arange(trial) % len(expects.classes)
     batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
     with torch.random.fork_rng():
         counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
     updates = sum(operations_of(optimizer.step) for optimizer in optimizers.values())  # Muon's; others have none
-    return (counted - updates) / TRIAL * images + updates * images / config.train.batch_size
+    return (counted - updates) / trial * images + updates * images / batch_size
