@@ -12,6 +12,7 @@ from pdeplus.augment import deep_augment as network
 from pdeplus.augment.auto_augment import AutoAugment
 from pdeplus.augment.deep_augment import DeepAugment
 from pdeplus.augment.gaussian_noise import GaussianNoise
+from pdeplus.augment.hybrid import Hybrid
 from pdeplus.augment.identity import Identity
 from pdeplus.augment.prime import Prime
 from pdeplus.errors import UserError
@@ -39,7 +40,7 @@ ONE_VIEW = [
     TrivialAugmentTraining(),
     PixMixTraining(),
 ]
-EVERY = [*ONE_VIEW, Mixup(), PrimeTraining(), HybridAugment(paired=1.0, exchange=1.0), TwoViews()]
+EVERY = [*ONE_VIEW, Mixup(), PrimeTraining(), HybridAugment(augmentor=Hybrid(paired=1.0, exchange=1.0)), TwoViews()]
 
 
 def seen(method, batch):

@@ -88,7 +88,7 @@ def test_the_controls_defaults_are_those_of_pde_plus():
 
 def test_hybrid_augment_is_supervised_on_the_image_and_on_its_hybrid():
     batch = random_batch(side=8)
-    method = HybridAugment(paired=1.0, exchange=1.0)
+    method = HybridAugment(augmentor=Hybrid(paired=1.0, exchange=1.0))
     goal, x, net = objective(method, batch)
     clean, generator = cropped(batch)
     augmentor = Hybrid(paired=1.0, exchange=1.0)
@@ -104,10 +104,10 @@ def test_hybrid_augment_is_supervised_on_the_image_and_on_its_hybrid():
 def test_hybrid_augments_variants_leave_the_other_out():
     batch = random_batch(side=8)
     clean, _ = cropped(batch)
-    _, x, _ = objective(HybridAugment(variants="paired", paired=1.0), random_batch(side=8))
+    _, x, _ = objective(HybridAugment(augmentor=Hybrid(variants="paired", paired=1.0)), random_batch(side=8))
     assert torch.equal(x[:6], clean)
     assert not torch.equal(x[6:], clean)
-    _, x, _ = objective(HybridAugment(variants="single"), batch)
+    _, x, _ = objective(HybridAugment(augmentor=Hybrid(variants="single")), batch)
     assert torch.equal(x[:6], x[6:])
 
 
@@ -142,8 +142,9 @@ def test_pixmix_sees_one_view_or_three():
         (lambda: TwoViews(jsd=-1.0), "jsd=-1"),
         (lambda: TwoViews(views="three"), "method.views='three'"),
         (lambda: TwoViews(augmentor=Identity()), "views that differ"),
-        (lambda: HybridAugment(single=1.2), "single=1.2"),
-        (lambda: HybridAugment(variants="none"), "variants='none'"),
+        (lambda: HybridAugment(augmentor=Hybrid(single=1.2)), "single=1.2"),
+        (lambda: HybridAugment(augmentor=Hybrid(variants="none")), "variants='none'"),
+        (lambda: HybridAugment(augmentor=PixMix()), "method.augmentor must be hybrid, not PixMix"),
         (lambda: PixMixTraining(jsd=-2.0), "jsd=-2"),
     ],
 )

@@ -16,13 +16,14 @@ Published: accuracy corrupted, ResNet-18, paired and single: CIFAR-10 91.8, CIFA
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
-from ..augment.hybrid import Hybrid, Variants
+from ..augment.hybrid import Hybrid
 from ..data.base import Batch
+from ..errors import UserError
 from .base import Method, Objective, objective_on, views_of
 
 
@@ -31,42 +32,18 @@ from .base import Method, Objective, objective_on, views_of
 class HybridAugment(Method):
     """Training on images and their hybrids. The defaults are the published "paired and single"."""
 
-    variants: Variants = "both"
-    """Hybrids of one image's views, of the batch's images, or both."""
-    single: float = 0.5
-    """Probability that an image becomes a hybrid of two of its views."""
-    severity: float = 3.0
-    """Greatest strength of the views' operation; 10 is the full range."""
-    paired: float = 0.6
-    """Probability that the second view has hybrids of the batch's images; it is the first view otherwise."""
-    exchange: float = 0.6
-    """Probability that these exchange amplitudes; 0 is HybridAugment without ++."""
-    sigma: float = 0.5
-    """Standard deviation, in pixels, of the 3×3 Gaussian that splits low from high frequencies."""
+    augmentor: Hybrid = Hybrid()
+    """What is done to the images; no other augmentation has its two parts."""
 
     def __post_init__(self) -> None:
-        _ = self.augmentor  # which checks the options
+        given = cast(object, self.augmentor)
+        if not isinstance(given, Hybrid):  # any augmentation's name can be set
+            raise UserError(f"method.augmentor must be hybrid, not {type(given).__name__}; set its options")
 
     @property
     def label(self) -> str:
-        return "HybridAugment" + "++" * bool(self.exchange) + f" ({self.variants})" * (self.variants != "both")
-
-    @property
-    def augmentor(self) -> Hybrid:
-        """What is done to the images."""
-        return Hybrid(
-            variants=self.variants,
-            single=self.single,
-            severity=self.severity,
-            paired=self.paired,
-            exchange=self.exchange,
-            sigma=self.sigma,
-        )
-
-    @property
-    def overlaps(self) -> tuple[str, ...]:
-        """Test corruptions that the training images go through too."""
-        return self.augmentor.overlaps
+        a = self.augmentor
+        return "HybridAugment" + "++" * bool(a.exchange) + f" ({a.variants})" * (a.variants != "both")
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = views_of(batch, self.image_and_hybrid)[1].chunk(2)

@@ -79,8 +79,8 @@ class PDEPlus(Method):
     coverage_weight: float = 1.0
     """Weight of the coverage loss, against the task's gradient at φ (fused) or alone."""
     coverage_images: int = field(default=256, metadata=NEW)
-    """φ learns from at most so many images of a batch, all of them in the usual small batches; the others diffuse all
-    the same. It saves most of the coverage loss's time in large batches."""
+    """Fused: φ learns from at most so many images of a batch, which is all of a small one; the others diffuse all the
+    same. It saves most of the coverage loss's time in large batches. The other schedules cover all."""
     twins: Literal["plain", "diffused"] = "plain"
     """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
     the diffused pass before each block's noise, which saves that pass."""
@@ -136,7 +136,7 @@ class PDEPlus(Method):
         return self.twins == "plain" and self.covariance != "directional"
 
     def in_batches(self, size: int, usual: int) -> "PDEPlus":
-        learnt = max(2, round(min(self.coverage_images, usual) * size / usual))
+        learnt = max(2, round(min(self.coverage_images, usual) * size / usual))  # of the fused schedule
         return replace(self, coverage_images=learnt)
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
@@ -179,9 +179,9 @@ class PDEPlus(Method):
         local, authors = self.coverage_gradient == "local", self.schedule == "authors"
         graph = authors or not local
         with torch.set_grad_enabled(graph), diffusion(model, generator=batch.generator, local=local) as trace:
-            model(original[: self.coverage_images])
+            model(original)
         with torch.set_grad_enabled(authors):
-            twin = plain_features(model, similar[: self.coverage_images])
+            twin = plain_features(model, similar)
         coverage = self.coverage_weight * self.coverage(twin, trace)
         reach = "all" if authors else "updated"
         scales = mean_scales(trace)

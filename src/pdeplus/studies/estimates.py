@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, cast, final, get_args
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from ..training.config import Config, config_hash
 from ..training.distributed import Engine
 from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
+from ..training.precision import Candidate, faster
 from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of
 from .cells import Cell, is_tested, is_trained
 
@@ -136,11 +137,12 @@ def run_cost(config: Config) -> RunCost:
     net = build_network(config, method, expects)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
     copies = COPIES + (epochs // config.train.keep_every if config.train.keep_every else 0)
-    wanted = config.train.precision
-    if wanted == "auto":
-        wanted = "fp32" if is_narrow(net) else "fp32 bf16"
-    timed = {name: _seconds(config, name, method, net, expects) for name in wanted.split()}
-    precision = min(timed, key=lambda name: timed[name][0])
+    names: list[str] = [config.train.precision]
+    if names == ["auto"]:
+        names = ["fp32"] if is_narrow(net) else list(get_args(Candidate))
+    timed = {name: _seconds(config, name, method, net, expects) for name in names}
+    steps = cast(dict[Candidate, float], {name: seconds for name, (seconds, _) in timed.items()})
+    precision = faster(steps) if len(names) > 1 else names[0]
     learning, predicting = timed[precision]
     return RunCost(
         images=images,

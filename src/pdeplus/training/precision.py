@@ -7,7 +7,7 @@ import copy
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
@@ -54,7 +54,7 @@ def chosen_precision(session: Session, folder: Path) -> str:
     return precision
 
 
-def faster(seconds: dict[Candidate, float]) -> Candidate:
+def faster(seconds: Mapping[Candidate, float]) -> Candidate:
     """bf16 where it is worth it; where the clock cannot tell, fp32 and a warning."""
     if not min(seconds.values()) > 0:
         warnings.warn("train.precision=auto: this machine's clock is too coarse to time a step; fp32", stacklevel=2)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...reports.figures import Figure, Row, Spec
 from ...reports.tables import MISSING, percent
-from ..study import Line, Outcome, Study, describe_place, lines_of
+from ..study import Line, Outcome, Study, lines_of
 
 PUBLISHED: Sequence[tuple[str, float, float | None, float | None]] = (
     ("airbench93", 0.18, 93.0, None),
@@ -34,7 +34,7 @@ def time_to_accuracy(study: Study) -> Outcome:
             epochs, seeds = str(line.cell.config.train.epochs), str(len(line.series.seeds))
             spent = [MISSING if cost is None else f"{cost:.3g}" for cost in costs.values()]
             scores = [percent(line.scores.get(score)) for score in SCORES]
-            cells.append([line.name, describe_place(place) or epochs, *spent, *scores, seeds])
+            cells.append([line.name, epochs, *spent, *scores, seeds])
             for name in ("clean", "corrupted"):
                 if name in line.scores:
                     points.append({"method": line.name, "score": name, "y": 100 * line.scores[name].mean, **costs})
@@ -57,7 +57,7 @@ def _cost(line: Line, name: str, unit: float) -> float | None:
 
 
 def _figure(study: Study, points: Sequence[Row]) -> Figure:
-    """A panel for each cost; lines join the lengths of a method, grey diamonds are published results."""
+    """A panel for each cost; lines join the lengths of a method, grey points are published results."""
     names = list(dict.fromkeys(point["method"] for point in points if "published" not in point))
     panels = list[Spec]()
     for field, title in PANELS.items():
