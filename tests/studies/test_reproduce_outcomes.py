@@ -6,13 +6,15 @@ import pytest
 import torch
 from support.hand_records import one_seed, record
 
-from pdeplus.corruptions.suite import CORRUPTIONS
+from pdeplus.corruptions.suite import CORRUPTIONS, EXTRA_CORRUPTIONS
+from pdeplus.data.base import split
 from pdeplus.data.digits import Digits
 from pdeplus.evaluation.cost import training_flops
 from pdeplus.evaluation.records import pack_hits
 from pdeplus.reports.paper import paper_numbers
 from pdeplus.studies.cells import AugmentedTests, Done, plan
 from pdeplus.studies.experiment import load_experiment
+from pdeplus.studies.held_out import HeldOut
 from pdeplus.studies.outcomes import OUTCOMES
 from pdeplus.studies.outcomes.costs import PUBLISHED
 from pdeplus.studies.study import Outcome, Study
@@ -190,6 +192,45 @@ def test_augmented_tests_are_the_same_for_every_network_and_leave_clean_images_a
     assert (changed > 0.3).all(), "every test image is changed"
     full = Digits().test()["clean"]
     assert all(any(torch.equal(image, other) for other in full.images) for image in first["digits"].images[:3])
+
+
+class NoTests(Digits):
+    """Digits whose test images must not be read."""
+
+    def test(self):
+        raise AssertionError("a test image was asked for")
+
+
+def test_selection_sees_the_held_out_images_of_the_run_and_no_test_image():
+    config = load_config("demo", ["seed=3", "train.validation=0.2"])
+    tests = HeldOut(NoTests(), config, limit=30).test()
+    assert list(tests) == ["clean", *(f"{name} {severity}" for name in EXTRA_CORRUPTIONS for severity in range(1, 6))]
+    mine = split(Digits(), validation=0.2, limit=config.train.limit, seed=3).validation
+    known = {image.numpy().tobytes() for image in mine.images}
+    assert all(image.numpy().tobytes() in known for image in tests["clean"].images)
+    for name, images in tests.items():
+        assert torch.equal(images.labels, tests["clean"].labels)
+        if not name.startswith("saturate"):  # a grey image has no saturation
+            assert torch.equal(images.images, tests["clean"].images) == (name == "clean")
+
+
+def test_selection_puts_the_best_under_corruptions_first():
+    def records(cell):
+        about = {"model": cell.label, "config": config_hash(cell.config), "suite": "domains", "severity": 0}
+        right = {"ERM": 500, "AugMix": 700, "directional": 800}[cell.label]
+        shifted = {
+            f"{name} {severity}": right - 10 * severity for name in EXTRA_CORRUPTIONS for severity in range(1, 6)
+        }
+        return [
+            record(corruption=n, correct=c, train_flops=2e15, **about) for n, c in ({"clean": 900} | shifted).items()
+        ]
+
+    outcome = outcome_of(study_of("study_selection", records, rows=("erm", "augmix", "directional")))
+    (table,) = outcome.tables
+    assert [row[0] for row in table.rows] == ["directional", "AugMix", "ERM"]
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (first["clean"], first["shifted"], first["severity 5"]) == ("90.00", "77.00", "75.00")
+    assert (first["PFLOP"], first["cost"], first["seeds"]) == ("2.000", "1.00", "1")
 
 
 @pytest.mark.parametrize(("first", "second"), [("3", "3.0"), ("5", "5.0")])

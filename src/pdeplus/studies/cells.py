@@ -31,6 +31,7 @@ from ..training.config import Config, config_hash, load_config
 from ..training.run_folder import Run, build_method, build_source, train_or_resume
 from ..training.session import Watch
 from .experiment import Experiment, Row, Size, Tests, named_methods, settings
+from .held_out import HeldOut
 
 POLL_SECONDS = 0.5
 
@@ -291,7 +292,8 @@ class KnownRecords:
 
     def _tests(self, cell: Cell) -> list[tuple[str, str, int]]:
         """Of each test set its images' origin, corruption and severity; read once for cells that have it in common."""
-        key = str((cell.config.data, cell.tests, cell.limit, cell.augmentations))
+        held_out = (cell.config.train, cell.config.seed) if cell.tests == "held_out" else ()
+        key = str((cell.config.data, cell.tests, cell.limit, cell.augmentations, held_out))
         if key not in self._suites:
             given = _tested_on(cell)
             suite = build_suite(*as_source(given.pop("data")), **given)
@@ -302,6 +304,8 @@ class KnownRecords:
 def _tested_on(cell: Cell) -> dict[str, Any]:
     """Suite, images and how many, as `evaluate` takes them."""
     source = build_source(cell.config)  # which may lie elsewhere now than when the run read it
+    if cell.tests == "held_out":
+        return {"suite": "domains", "data": HeldOut(source, cell.config, cell.limit)}
     if cell.tests != "augmented":
         return {"suite": cell.tests, "limit": cell.limit, "data": source}
     augmented = AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)

@@ -17,8 +17,9 @@ from ..training.config import Part, preset_settings, presets
 
 SizeName = Literal["full", "fast", "small", "smoke"]
 """The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds."""
-Tests = Literal["corruptions", "clean", "domains", "augmented", "none"]
-"""Clean test images and the fifteen corruptions; clean ones; other domains; images under augmentations; no test."""
+Tests = Literal["corruptions", "clean", "domains", "augmented", "held_out", "none"]
+"""Clean test images and the fifteen corruptions; clean ones; other domains; images under augmentations; held-out
+training images, also under the four extra corruptions; no test."""
 OLD_KEYS = {"recipe": "method"}
 """What files of experiments used to call a key, and its name now."""
 

@@ -142,7 +142,8 @@ def describe_size(size: Size, cells: Sequence[Cell]) -> str:
     epochs = " or ".join(map(str, lengths)) if len(lengths) < 4 else f"{lengths[0]} to {lengths[-1]}"
     data = sorted({cell.config.data.name for cell in cells})
     learnt = f"{train['limit']} training images" if train["limit"] else "all training images"
-    tested = "" if cells[0].tests == "none" else f", {size.limit or 'all'} test images"
+    kind = "held-out" if cells[0].tests == "held_out" else "test"
+    tested = "" if cells[0].tests == "none" else f", {size.limit or 'all'} {kind} images"
     width = f" of width {model['width']}" if "width" in model else ""
     repeated = Counter((cell.experiment, cell.label, *cell.place.values()) for cell in cells).values()
     few, most = min(repeated), max(repeated)

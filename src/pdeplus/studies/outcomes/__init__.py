@@ -17,6 +17,7 @@ OUTCOMES: Mapping[str, Callable[[Study], Outcome]] = {
     "scale": figures.scale,
     "losses": figures.losses,
     "surfaces": figures.surfaces,
+    "selection": tables.selection,
     "time_to_accuracy": costs.time_to_accuracy,
     "parts": tables.parts,
 }
