@@ -49,9 +49,18 @@ def test_the_filters_are_frozen_and_the_layer_is_stored_with_the_weights():
     fit_images(net, smooth_images)
     net(torch.rand(4, 3, 16, 16)).sum().backward()
     assert net.whitening.weight.grad is None
+    assert net.whitening.bias.grad is None
     other = fast_cnn()
     other.load_state_dict(net.state_dict())
     assert torch.equal(other.whitening.weight, net.whitening.weight)
+
+
+def test_the_bias_learns_where_it_is_told_to():
+    net = fast_cnn(learn_bias=True)
+    fit_images(net, smooth_images)
+    net(torch.rand(4, 3, 16, 16)).sum().backward()
+    assert net.whitening.weight.grad is None
+    assert net.whitening.bias.grad.abs().max() > 0
 
 
 def test_images_are_asked_for_only_by_networks_that_are_set_by_them():

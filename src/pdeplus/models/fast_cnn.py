@@ -26,14 +26,16 @@ TEMPERATURE = 9.0
 class Whitening(FitsImages, nn.Conv2d):
     """Filters that turn 2×2 patches of the training images into uncorrelated numbers of variance 1, and minus these.
 
-    It does not learn by gradient. The bias takes the mean patch to 0; before `fit_images` patches are handed on as they
-    are.
+    The filters do not learn by gradient, the bias where it is told to; it starts by taking the mean patch to 0. Before
+    `fit_images` patches are handed on as they are.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, learn_bias: bool = False) -> None:
         n = channels * PATCH**2
         super().__init__(channels, 2 * n, PATCH)
         self.requires_grad_(False)
+        assert self.bias is not None
+        self.bias.requires_grad_(learn_bias)
         self._set(torch.eye(n), torch.zeros(n))
 
     @torch.no_grad()
@@ -80,13 +82,15 @@ class FastCNN(nn.Module):
 
     stages = ("group1", "group2", "group3")
 
-    def __init__(self, *, classes: int, channels: int, widths: Sequence[int], residual: bool) -> None:
+    def __init__(
+        self, *, classes: int, channels: int, widths: Sequence[int], residual: bool = False, learn_bias: bool = False
+    ) -> None:
         super().__init__()
         if len(widths) != 3:
             raise UserError(f"model.widths={list(widths)} must hold three numbers, one for each group")
         check_sizes(classes=classes, channels=channels, widths=min(widths))
         first, second, third = widths
-        self.whitening = Whitening(channels)
+        self.whitening = Whitening(channels, learn_bias)
         self.activation = nn.GELU()
         self.group1 = _group(self.whitening.out_channels, first, residual)
         self.group2 = _group(first, second, residual)
@@ -100,15 +104,22 @@ class FastCNN(nn.Module):
 
 
 def build(
-    *, classes: int, channels: int, width: int = 32, widths: tuple[int, ...] = (), residual: bool = False
+    *,
+    classes: int,
+    channels: int,
+    width: int = 32,
+    widths: tuple[int, ...] = (),
+    residual: bool = False,
+    learn_bias: bool = False,
 ) -> FastCNN:
     """A fast CNN; its groups have `width`, 4 × `width` and 4 × `width` channels, or `widths`.
 
-    `residual` adds the input of each group's second half to its output.
+    `residual` adds the input of each group's second half to its output. `learn_bias` lets the whitening's bias learn,
+    which makes a step 4 to 7 % longer.
     """
     check_sizes(classes=classes, channels=channels, width=width)
     groups = widths or (width, 4 * width, 4 * width)
-    return FastCNN(classes=classes, channels=channels, widths=groups, residual=residual)
+    return FastCNN(classes=classes, channels=channels, widths=groups, residual=residual, learn_bias=learn_bias)
 
 
 def _group(inputs: int, outputs: int, residual: bool) -> nn.Sequential:
