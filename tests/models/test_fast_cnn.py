@@ -11,6 +11,7 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.cost import prediction_flops
 from pdeplus.models.base import build_model, fit_images
 from pdeplus.models.fast_cnn import FastCNN, Whitening
+from pdeplus.training.config import config_hash, load_config
 
 
 def fast_cnn(**options) -> FastCNN:
@@ -61,6 +62,11 @@ def test_the_bias_learns_where_it_is_told_to():
     net(torch.rand(4, 3, 16, 16)).sum().backward()
     assert net.whitening.weight.grad is None
     assert net.whitening.bias.grad.abs().max() > 0
+
+
+def test_the_option_of_the_bias_leaves_older_configs_as_they_were():
+    assert config_hash(load_config("fast", [])).startswith("daee0b80")
+    assert config_hash(load_config("fast", [])) != config_hash(load_config("fast", ["model.learn_bias=true"]))
 
 
 def test_images_are_asked_for_only_by_networks_that_are_set_by_them():

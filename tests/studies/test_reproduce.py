@@ -93,6 +93,17 @@ def test_full_size_is_the_papers():
         assert cell.limit == 0
 
 
+def test_a_row_goes_over_the_regime_of_the_size_and_the_experiment_does_not():
+    experiment = load_experiment("fast_accuracy")
+    rows = {cell.name: cell.config for cell in plan(experiment, experiment.sizes["fast"])}
+    assert rows["erm"].train.shift == 2
+    assert rows["erm_longer"].train.shift == 4
+    assert rows["erm_longer"].train.optimizer == "muon"
+    assert rows["erm_wide"].train.epochs == 7
+    table = load_experiment("table2_pacs")
+    assert {cell.config.train.optimizer for cell in plan(table, table.sizes["fast"])} == {"muon"}
+
+
 def test_the_baseline_comes_first():
     experiment = load_experiment("table2_pacs")
     labels = [cell.label for cell in plan(experiment, experiment.sizes["full"])]

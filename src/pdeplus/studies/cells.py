@@ -118,7 +118,8 @@ def _cell(
     if row.method and row.method not in named_methods():
         raise unknown(f"experiment {experiment.name}: method {row.method!r}", row.method, list(named_methods()))
     varied = [f"{key}={value}" for key, value in place.items()]
-    chosen = [*experiment.set, *(settings(row.method) if row.method else ()), *row.set, *size.set, *varied, *overrides]
+    own = [*(settings(row.method) if row.method else ()), *row.set]
+    chosen = [*experiment.set, *size.regime, *own, *size.set, *varied, *overrides]
     config = load_config(row.preset or experiment.preset, [*chosen, f"name={row.name}", f"seed={seed}"])
     if row.stretch != 1:
         epochs = max(1, round(row.stretch * config.train.epochs))

@@ -60,6 +60,8 @@ class Size:
     seeds: int = 1
     limit: int = 0
     """Images of each test set; 0 for all."""
+    regime: tuple[str, ...] = ()
+    """Settings of its preset, over the experiment's and below the row's."""
     set: tuple[str, ...] = ()
     """Settings, over the row's."""
     vary: Mapping[str, tuple[str, ...]] | None = None
@@ -134,7 +136,7 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
         usual, its = common[size], tables.pop(size, {})
         regime = preset_settings(usual.pop("preset")) if "preset" in usual else []
-        settings_of_both = {"set": [*regime, *usual.get("set", ()), *its.get("set", ())]}
+        settings_of_both = {"regime": regime, "set": [*usual.get("set", ()), *its.get("set", ())]}
         sizes[size] = Size(**_checked(f"size {size}", Size, usual | its | settings_of_both | {"name": size}))
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
     own = _checked(f"experiment {name}", Experiment, tables)
