@@ -242,7 +242,7 @@ def test_the_count_of_the_authors_recipe_is_the_published_points_cost():
 
 def test_rows_of_equal_compute_have_it():
     """Counted at the study's width: each row's epochs times its operations are those of PDE+, but for rounding."""
-    experiment, expects = load_experiment("study_compute"), Expects(classes=tuple("0123456789"), shape=(3, 16, 16))
+    experiment, expects = load_experiment("study_compute"), Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
     cells = plan(experiment, replace(experiment.sizes["small"], seeds=1))
     spent = {
         cell.label: row.stretch * training_flops(cell.config, build_method(cell.config), expects, 1)
