@@ -19,7 +19,13 @@ INTRODUCTION = """\
 Made of the cards at the top of the files in `src/pdeplus/methods/` by `python docs/methods_page.py`. Operations are
 counted: those of a training step with the default options, ResNet-18 at 32 × 32 pixels, over ERM's; what
 augmentations cost without convolutions is not in it. Seen in training: test corruptions that the training images
-have been through (the overlap audit). Numbers in the cards are the literature's, not ours."""
+have been through (the overlap audit). Numbers in the cards are the literature's, not ours.
+
+Three options mean the same in every method that has them. `views` says whose cross-entropy is the task: the
+`original`'s, an `augmented` view's, the mean of both (`original+augmented`), or that of two augmentations, each of a
+crop and flip of its own (`both augmented`); `published` is the recipe of the card. `jsd` is the weight of the agreement
+of predictions, 0 for none. `agreeing` says of how many: 2, the first view of the task and an augmentation, or 3, the
+original and two augmentations. A step has as many passes through the network as there are views in its loss."""
 EXPECTS = Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
 
 

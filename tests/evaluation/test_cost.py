@@ -87,6 +87,31 @@ def test_a_coverage_loss_on_a_quarter_of_the_batch_is_counted_as_such():
     assert counted == 6.25 * f - 2 * stem + 2.25 * depthwise + 2.5 * pointwise
 
 
+@pytest.mark.parametrize(
+    ("options", "views"),
+    [
+        ("augmix", 1),
+        ("augmix views=original+augmented", 2),
+        ("augmix jsd=12", 3),
+        ("augmix jsd=12 agreeing=2", 2),
+        ("augmix jsd=12 views=both_augmented", 3),
+        ("two_views agreeing=3", 3),
+    ],
+)
+def test_a_step_costs_as_many_passes_as_it_has_views(options, views):
+    name, *others = (option.replace("_augmented", " augmented") for option in options.split())
+    counted = trained_flops(4, 8, f"method.name={name}", *(f"method.{option}" for option in others))
+    assert counted == views * (3 * resnet18(4, 8) - conv(3, 4, 3, 8))
+
+
+def test_a_third_view_of_pde_plus_is_one_pass_more_without_gradients_of_its_blocks():
+    f, (depthwise, pointwise), stem = resnet18(4, 8), light_blocks(4, 8), conv(3, 4, 3, 8)
+    more = trained_flops(4, 8, "method.agreeing=3") - trained_flops(4, 8)
+    assert more == 3 * f - stem + depthwise + pointwise
+    alone = trained_flops(4, 8, "method.views=original", "method.jsd=0")
+    assert alone == trained_flops(4, 8, "method.mixture=false") == trained_flops(4, 8) - more
+
+
 def test_counting_leaves_the_global_random_state_alone():
     state = torch.get_rng_state()
     trained_flops(4, 8)

@@ -279,3 +279,17 @@ def test_the_count_of_the_authors_recipe_is_the_published_points_cost():
         config = load_config(preset)
         counted = training_flops(config, build_method(config), expects, 200 * 50_000) / 1e15
         assert counted == pytest.approx(points[name], rel=0.01)
+
+
+def test_rows_of_equal_compute_have_it():
+    """Counted at the study's width: each row's epochs times its operations are those of PDE+, but for rounding."""
+    experiment, expects = load_experiment("study_compute"), Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
+    cells = plan(experiment, replace(experiment.sizes["small"], seeds=1))
+    spent = {
+        cell.label: row.stretch * training_flops(cell.config, build_method(cell.config), expects, 1)
+        for row in experiment.rows
+        for cell in cells
+        if cell.config.name == row.name
+    }
+    assert {"HybridAugment++", "TrivialAugment+noise+erasing", "PixMix", "Two views+JSD"} <= set(spent)
+    assert all(one == pytest.approx(spent["PDE+"], rel=0.06) for one in spent.values()), spent

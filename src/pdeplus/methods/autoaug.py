@@ -19,23 +19,25 @@ from torch import nn
 from ..augment.auto_augment import AutoAugment, Policy
 from ..data.base import Batch
 from ..errors import check_choice
-from .base import Method, Objective, objective_on, views_of
+from .base import Objective, WithViews
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AutoAug(Method):
+class AutoAug(WithViews):
     """Training on AutoAugment's images. The default is the policy of the small images."""
 
     policy: Policy = "cifar10"
     """The data set on which the 25 pairs were learnt; the PDE+ authors took "imagenet" for every data set."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("method.policy", self.policy, Policy)
 
     @property
     def label(self) -> str:
-        return "AutoAug" if self.policy == "imagenet" else f"AutoAug ({self.policy} policy)"  # the paper has imagenet's
+        policy = "" if self.policy == "imagenet" else f" ({self.policy} policy)"  # the paper has imagenet's
+        return f"AutoAug{policy}" + "+JSD" * bool(self.jsd) + self.other_views
 
     @property
     def augmentor(self) -> AutoAugment:
@@ -48,5 +50,4 @@ class AutoAug(Method):
         return self.augmentor.overlaps
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, self.augmentor)[1:]
-        yield objective_on(model, views, batch)
+        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

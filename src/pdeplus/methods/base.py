@@ -11,17 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from .._lib.registry import NEW
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..core.network import logits_of
 from ..core.prediction import Average, predict
 from ..data.base import Batch
-from ..errors import UserError
+from ..errors import UserError, check_choice
 from ..functional import jensen_shannon
 from ._mixing import Mix, over_mixed_labels
 
 BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 """Makes the run's main optimiser, as configured, for some parameters."""
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+"""An augmentation, or a function that uses some: images and the batch's random stream to images."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ class Method(ABC):
         """
         return None
 
+    @property
+    def augments(self) -> bool:
+        """Whether it uses the augmentations among its options."""
+        return True
+
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         """The network to train: the model itself, or a changed copy. `example` is a batch of images."""
         return model
@@ -91,7 +99,7 @@ class Method(ABC):
         return predict(model, images, self.samples, generator=generator, average=self.average)
 
 
-def views_of(batch: Batch, *augment: Callable[[Tensor, torch.Generator], Tensor]) -> list[Tensor]:
+def views_of(batch: Batch, *augment: Augment) -> list[Tensor]:
     """A clean view, after the data set's own transform, and its augmentation by each: all share one crop and flip.
 
     Images are in full precision, under autocast too.
@@ -101,16 +109,101 @@ def views_of(batch: Batch, *augment: Callable[[Tensor, torch.Generator], Tensor]
         return [clean, *(one(clean, batch.generator) for one in augment)]
 
 
-Views = Literal["original+augmented", "both augmented"]
-"""A pair of views: the clean one and its augmentation, or two augmentations, each of a crop and flip of its own."""
+Views = Literal["original", "augmented", "original+augmented", "both augmented"]
+"""Which views enter the cross-entropy: the image, an augmentation of it, these two, or two augmentations."""
 
 
-def pair_of(batch: Batch, augmentor: Augmentor, views: Views) -> tuple[Tensor, Tensor]:
-    """Two views of the batch: (clean, augmented) or (augmented, augmented)."""
-    original, similar = views_of(batch, augmentor)
-    if views == "both augmented":
-        original, similar = similar, views_of(batch, augmentor)[1]
-    return original, similar
+def draw_views(batch: Batch, views: Views, number: int, *augment: Augment) -> list[Tensor]:
+    """So many views: of x, a_1, a_2, in this order, where `views` begin with the original, else of a_1, a_2, x.
+
+    a_1 is made by the first of `augment` and a_2 by the last. All share one crop and flip, but for a_2 where it follows
+    a_1 as the second view: two augmentations by themselves have one each.
+    """
+    if views in ("original", "original+augmented"):
+        return views_of(batch, *(augment[0], augment[-1])[: number - 1])
+    clean, augmented = views_of(batch, augment[0])
+    twin = [views_of(batch, augment[-1])[1]] if number > 1 else []
+    return [augmented, *twin, clean][:number]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithViews(Method):
+    """A method that learns from an image and from augmentations of it, and three options that say how.
+
+    The views in its loss are the first ones of x, a_1, a_2, or of a_1, a_2, x (`draw_views`): the task is the
+    cross-entropy of the first, or the mean of the first two's, and the first two or all three agree.
+    """
+
+    views: Views | Literal["published"] = field(default="published", metadata=NEW)
+    """Whose cross-entropy is the task: the original's, an augmentation's, or the mean of both, or of two augmentations,
+    each of a crop and flip of its own; published: the original's with agreement, an augmentation's without."""
+    jsd: float = field(default=0.0, metadata=NEW)
+    """Weight of the agreement of the views' predictions (Jensen-Shannon); 0 for none."""
+    agreeing: Literal[2, 3] = field(default=3, metadata=NEW)
+    """Views that agree: the first of the task and an augmentation, or the original and two augmentations."""
+
+    def __post_init__(self) -> None:
+        self.check_agreement()
+        if self.chosen == "original" and not self.jsd:
+            raise UserError("method.views='original' trains on no augmentation: set method.jsd, or method.name=erm")
+        if self.number > 1:
+            self.check_differing()
+
+    @property
+    def label(self) -> str:
+        return type(self).__name__ + self.other_views
+
+    @property
+    def chosen(self) -> Views:
+        """The views of the task, whatever option says so."""
+        if self.views != "published":
+            return self.views
+        return "original" if self.jsd else "augmented"
+
+    @property
+    def in_task(self) -> int:
+        """Views in the cross-entropy."""
+        return 2 if self.chosen in ("original+augmented", "both augmented") else 1
+
+    @property
+    def agreement(self) -> float:
+        """The weight of the agreement, whatever option says so."""
+        return self.jsd
+
+    @property
+    def number(self) -> int:
+        """Views in the loss, which is as many passes through the network."""
+        return max(self.in_task, self.agreeing if self.agreement else 1)
+
+    @property
+    def other_views(self) -> str:
+        """For a label: what is not as the method has it by default, in brackets."""
+        own = type(self)
+        other = [self.views] * (self.views != own.views) + [f"{self.agreeing} agree"] * (self.agreeing != own.agreeing)
+        return f" ({', '.join(other)})" * bool(other)
+
+    def check_agreement(self) -> None:
+        """Refuse values of the three options that are not known, and a number of agreeing views where none agree."""
+        check_range(0, math.inf, jsd=self.jsd)
+        check_choice("method.views", self.chosen, Views)
+        check_choice("method.agreeing", self.agreeing, Literal[2, 3])
+        if not self.agreement and self.agreeing != type(self).agreeing:
+            raise UserError(f"method.agreeing={self.agreeing} without agreement: set its weight, such as method.jsd=12")
+
+    def check_differing(self) -> None:
+        """Refuse several views that cannot differ."""
+        augmentors = list(_augmentors(self))
+        if augmentors and all(isinstance(one, Identity) for one in augmentors):
+            what = f"method.jsd={self.jsd:g}: consistency" if self.jsd else f"method.views={self.views!r}"
+            raise UserError(f"{what} needs views that differ: set method.augmentor=augmix")
+
+    def drawn(self, batch: Batch, *augment: Augment) -> list[Tensor]:
+        """The views in the loss."""
+        return draw_views(batch, self.chosen, self.number, *augment)
+
+    def objective(self, model: nn.Module, views: Sequence[Tensor], batch: Batch, mix: Mix | None = None) -> Objective:
+        """The loss on these views, which go through the network as one batch."""
+        return objective_on(model, views, batch, jsd=self.jsd, mix=mix, supervised=self.in_task)
 
 
 def objective_on(
@@ -120,29 +213,38 @@ def objective_on(
     *,
     jsd: float = 0.0,
     mix: Mix | None = None,
-    supervised: Literal["first", "all"] = "first",
+    supervised: int = 1,
 ) -> Objective:
-    """Cross-entropy on the first view, and jsd times the Jensen-Shannon divergence of all: CE(v_1) + jsd · JS(v).
+    """`objective_of` the views' logits; the views, each B×C×H×W, go through the network as one batch."""
+    logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(batch.labels), -1)
+    return objective_of(logits, batch, jsd=jsd, mix=mix, supervised=supervised)
 
-    The views go through the network as one batch; without `jsd` there is no such term. Losses are in full precision.
-    With `supervised="all"` the cross-entropy is the mean of all views' own.
+
+def objective_of(
+    logits: Tensor, batch: Batch, *, jsd: float = 0.0, mix: Mix | None = None, supervised: int = 1
+) -> Objective:
+    """Mean cross-entropy of the supervised views, and jsd times the Jensen-Shannon divergence of all: CE + jsd · JS(v).
+
+    Without `jsd` there is no such term. Losses are in full precision.
 
     Args:
-        views: each B×C×H×W, with the batch's labels, B; one view without `jsd`, at least two with it.
+        logits: K×B×classes, of K views of the batch; at least two with `jsd`.
         batch: gives the labels and their smoothing.
-        jsd: weight of the consistency, 0 or more.
-        mix: how the images, or their features, were mixed; the labels are then mixed alike. Not with all supervised.
-        supervised: whose cross-entropy is in the task.
+        jsd: weight of the agreement, 0 or more.
+        mix: how the images, or their features, were mixed; the labels are then mixed alike.
+        supervised: so many views, the first ones, are in the cross-entropy.
     """
-    smoothing, number = batch.label_smoothing, len(views) if supervised == "all" else 1
-    logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(batch.labels), -1)
-    seen, labels = logits[:number].flatten(0, 1), batch.labels.repeat(number)
-    task = over_mixed_labels(lambda y: F.cross_entropy(seen, y, label_smoothing=smoothing), labels, mix)
+    smoothing, seen = batch.label_smoothing, logits[:supervised].flatten(0, 1)
+
+    def task_on(labels: Tensor) -> Tensor:
+        return F.cross_entropy(seen, labels.repeat(supervised), label_smoothing=smoothing)
+
+    task = over_mixed_labels(task_on, batch.labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())
         loss = task + jsd * parts["consistency"]
-    right = over_mixed_labels(lambda y: accuracy(seen, y), labels, mix)
+    right = over_mixed_labels(lambda y: accuracy(seen, y.repeat(supervised)), batch.labels, mix)
     return Objective(loss, parts=parts, metrics={"accuracy": right})
 
 
@@ -158,12 +260,6 @@ def check_range(low: float, high: float, **options: float) -> None:
         if not (low <= value <= high and math.isfinite(value)):
             bounds = f"lie between {low:g} and {high:g}" if math.isfinite(high) else f"be a number of {low:g} or more"
             raise UserError(f"method.{name}={value} must {bounds}")
-
-
-def check_views(jsd: float, *augmentors: Augmentor) -> None:
-    """Refuse consistency between views that cannot differ."""
-    if jsd and all(isinstance(augmentor, Identity) for augmentor in augmentors):
-        raise UserError(f"method.jsd={jsd:g}: consistency needs views that differ: set method.augmentor=augmix")
 
 
 def with_samples(method: Method, name: str, samples: int | None, average: str | None) -> Method:
@@ -185,10 +281,12 @@ def overlaps_of(method: Method, transform: Augmentor) -> dict[str, tuple[str, ..
 
     Keys are names in the registry; what several augmentations of one name do is put together. A method that changes
     images itself is listed by its own name. Corruptions are plain names: nothing here knows the test images. Searched
-    are the method's fields, through tuples, mappings and dataclasses, and the data set's own light transform.
+    are the fields of a method that augments, through tuples, mappings and dataclasses, and the data set's own light
+    transform.
     """
     found = dict[str, tuple[str, ...]]()
-    for part in (method, *_augmentors(method), *_augmentors(transform)):
+    own = _augmentors(method) if method.augments else ()
+    for part in (method, *own, *_augmentors(transform)):
         if part.overlaps is not None:
             module = type(part).__module__  # the registry's name: the file's, or all of it in a user's own code
             name = module.rpartition(".")[2] if module.startswith("pdeplus.") else module

@@ -30,12 +30,12 @@ from .._lib.seeds import generator_for
 from ..augment.base import Augmentor, uniform
 from ..augment.deep_augment import DeepAugment, Weights, initial_weights, reconstruct, save
 from ..data.base import Batch
-from .base import Method, Objective, check_range, objective_on, views_of
+from .base import Objective, WithViews, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DeepAug(Method):
+class DeepAug(WithViews):
     """Training on DeepAugment's images among clean ones."""
 
     weights: str = ""
@@ -46,12 +46,13 @@ class DeepAug(Method):
     """Images that share one distortion."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(0, 1, share=self.share)
         check_range(1, 2**31, group=self.group)
 
     @property
     def label(self) -> str:
-        return "DeepAug" if self.weights else "DeepAug (made network)"
+        return "DeepAug" + " (made network)" * (not self.weights) + "+JSD" * bool(self.jsd) + self.other_views
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -68,8 +69,7 @@ class DeepAug(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         augmentor = partial(partly_augmented, augmentor=self.augmentor(batch.images.shape[1]), share=self.share)
-        views = views_of(batch, augmentor)[1:]
-        yield objective_on(model, views, batch)
+        yield self.objective(model, self.drawn(batch, augmentor), batch)
 
 
 def partly_augmented(x: Tensor, generator: torch.Generator, *, augmentor: Augmentor, share: float) -> Tensor:

@@ -6,40 +6,45 @@ or on x alone. Test: the mean over `samples` diffused passes (Algorithm 2 of PDE
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024, ablation.
 Defaults: σ = 0.1 (the authors' script of May 2023; the ablation goes from 0 to 2.5), after each stage, originals and
 AugMix of severity 3, width 3 and nine operations, no noise at test (0 samples), as PDE+.
-Cost: a forward and backward pass of two images for each image, of one without `mixture`, AugMix once, and the drawing
-of the noise; at test `samples` passes.
+Cost: a forward and backward pass of two images for each image, of one with `views` = "original", AugMix once, and the
+drawing of the noise; at test `samples` passes.
 Published: no number that we know of; its code was never released.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal, final
 
-import torch
 from torch import Tensor, nn
 
+from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.context import diffusion
 from ..core.prediction import Average
 from ..core.surgery import Constant, add_noise
 from ..data.base import Batch
+from ..errors import UserError
 from ..models.base import placed
-from .base import Method, Objective, check_range, objective_on, views_of
+from .base import Objective, Views, WithViews, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FixedDiffusion(Method):
+class FixedDiffusion(WithViews):
     """Diffusion of constant size. With scale 0 and without mixture a step is ERM's, bit for bit."""
 
     scale: float = 0.1
     """σ, the standard deviation of the noise; the paper's ablation has 0 to 2.5."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
     """Noise after each stage, each residual block, or the named modules."""
+    views: Views = field(default="original+augmented", metadata=NEW)
+    """Whose cross-entropy is the task, all diffused."""
+    agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
+    """Views that agree."""
     mixture: bool = True
-    """Cross-entropy on originals and augmentations, as PDE+; false for originals only."""
+    """False is an older name of method.views='original' without agreement."""
     augmentor: Augmentor = AugMix()
     """What makes the augmentations."""
     samples: int = 0
@@ -48,11 +53,23 @@ class FixedDiffusion(Method):
     """What those passes average."""
 
     def __post_init__(self) -> None:
+        self.check_agreement()
         check_range(0, math.inf, scale=self.scale, samples=self.samples)
+        if not self.mixture and (self.jsd or self.views != type(self).views):
+            raise UserError("method.mixture=false is method.views='original' without method.jsd: set that instead")
 
     @property
     def label(self) -> str:
-        return f"FixDiff σ={self.scale:g}" + " w/o aug" * (not self.mixture)
+        views = " w/o aug" if not self.augments else "+JSD" * bool(self.jsd) + self.other_views
+        return f"FixDiff σ={self.scale:g}{views}"
+
+    @property
+    def chosen(self) -> Views:
+        return self.views if self.mixture else "original"
+
+    @property
+    def augments(self) -> bool:
+        return self.chosen != "original" or bool(self.jsd)
 
     @property
     def learns_plain(self) -> bool:
@@ -62,8 +79,7 @@ class FixedDiffusion(Method):
         return add_noise(model, placed(model, self.placement), lambda name: Constant(self.scale))
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, *[self.augmentor] * self.mixture)
-        every_view = replace(batch, labels=batch.labels.repeat(len(views)))
+        views = self.drawn(batch, self.augmentor)
         with diffusion(model, generator=batch.generator):
-            goal = objective_on(model, [torch.cat(views)], every_view)
+            goal = self.objective(model, views, batch)
         yield goal

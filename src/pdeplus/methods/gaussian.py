@@ -21,12 +21,12 @@ from torch import nn
 
 from ..augment.gaussian_noise import GaussianNoise
 from ..data.base import Batch
-from .base import Method, Objective, check_range, objective_on, views_of
+from .base import Objective, WithViews, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Method):
+class Gaussian(WithViews):
     """Training on noisy images. The defaults are the published weak recipe."""
 
     sigma: float = 0.05
@@ -35,13 +35,15 @@ class Gaussian(Method):
     """Share of a batch's images that get noise: 1 (weak) or 0.5 (strong) as published."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(0, math.inf, sigma=self.sigma)
         check_range(0, 1, share=self.share)
 
     @property
     def label(self) -> str:
         weak = (self.sigma, self.share) == (0.05, 1.0)  # the paper's row
-        return "Gaussian" if weak else f"Gaussian σ={self.sigma:g} on {100 * self.share:g} %"
+        recipe = "Gaussian" if weak else f"Gaussian σ={self.sigma:g} on {100 * self.share:g} %"
+        return recipe + "+JSD" * bool(self.jsd) + self.other_views
 
     @property
     def noise(self) -> GaussianNoise:
@@ -54,5 +56,4 @@ class Gaussian(Method):
         return self.noise.overlaps
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, self.noise)[1:]
-        yield objective_on(model, views, batch)
+        yield self.objective(model, self.drawn(batch, self.noise), batch)

@@ -15,39 +15,54 @@ Published: accuracy corrupted, ResNet-18, paired and single: CIFAR-10 91.8, CIFA
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import cast, final
+from dataclasses import dataclass, field
+from typing import Literal, cast, final
 
 import torch
 from torch import Tensor, nn
 
+from .._lib.registry import NEW
 from ..augment.hybrid import Hybrid
 from ..data.base import Batch
 from ..errors import UserError
-from .base import Method, Objective, objective_on, views_of
+from .base import Objective, Views, WithViews, views_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HybridAugment(Method):
+class HybridAugment(WithViews):
     """Training on images and their hybrids. The defaults are the published "paired and single"."""
 
     augmentor: Hybrid = Hybrid()
     """What is done to the images; no other augmentation has its two parts."""
+    agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
+    """Views that agree; of the published views s and h, or these and x."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = cast(object, self.augmentor)
         if not isinstance(given, Hybrid):  # any augmentation's name can be set
             raise UserError(f"method.augmentor must be hybrid, not {type(given).__name__}; set its options")
 
     @property
+    def chosen(self) -> Views:
+        """The published s and h are a pair of augmentations, with one crop and flip."""
+        return "both augmented" if self.views == "published" else self.views
+
+    @property
     def label(self) -> str:
         a = self.augmentor
-        return "HybridAugment" + "++" * bool(a.exchange) + f" ({a.variants})" * (a.variants != "both")
+        name = "HybridAugment" + "++" * bool(a.exchange) + f" ({a.variants})" * (a.variants != "both")
+        return name + "+JSD" * bool(self.jsd) + self.other_views
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, self.image_and_hybrid)[1].chunk(2)
-        yield objective_on(model, views, batch, supervised="all")
+        views = self.published(batch) if self.views == "published" else self.drawn(batch, self.augmentor)
+        yield self.objective(model, views, batch)
+
+    def published(self, batch: Batch) -> list[Tensor]:
+        """s, h and, where three agree, x."""
+        clean, both = views_of(batch, self.image_and_hybrid)
+        return [*both.chunk(2), clean][: self.number]
 
     def image_and_hybrid(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """s and, behind it, h."""

@@ -28,7 +28,7 @@ from ..core.network import changing, output_shapes
 from ..data.base import Batch
 from ..errors import UserError
 from ._mixing import Mix, Units, check_alpha, corruptions_in_noise, draw_mix, mixed, mixing_places, noisy_at
-from .base import Method, Objective, check_range, check_views, objective_on, views_of
+from .base import Objective, WithViews, check_range
 
 UNITS = Units(mean=0.5, std=0.5)
 LEVELS = (1, 2, 3)
@@ -37,13 +37,13 @@ LEVELS = (1, 2, 3)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NoisyMix(Method):
+class NoisyMix(WithViews):
     """Consistent, mixed, noisy views. The network itself is not changed, and plain at test."""
 
     augmentor: Augmentor = AugMix()
     """What makes the second and the third view."""
     jsd: float = 12.0
-    """Weight of the three views' consistency."""
+    """Weight of the agreement of the views' predictions, above 0."""
     alpha: float = 1.0
     """α of λ ~ Beta(α, α); 1 draws λ uniformly."""
     additive: float = 0.5
@@ -58,10 +58,10 @@ class NoisyMix(Method):
     def __post_init__(self) -> None:
         if not self.jsd > 0:
             raise UserError(f"method.jsd={self.jsd} must be above 0: NoisyMix without consistency is method.name='nfm'")
+        super().__post_init__()
         check_alpha(self.alpha)
         check_range(0, math.inf, additive=self.additive, multiplicative=self.multiplicative)
         check_range(0, 1, sparsity=self.sparsity)
-        check_views(self.jsd, self.augmentor)
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -73,14 +73,15 @@ class NoisyMix(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, self.augmentor, self.augmentor)
+        views = self.drawn(batch, self.augmentor)
         mix = draw_mix(mixing_places(model, self.placement), batch.labels, self.alpha, batch.generator)
         with changing(model, {mix.place: lambda h: self.changed(h, mix, batch.generator)}):
-            goal = objective_on(model, views, batch, jsd=self.jsd, mix=mix)
+            goal = self.objective(model, views, batch, mix)
         yield goal
 
     def changed(self, h: Tensor, mix: Mix, generator: torch.Generator) -> Tensor:
-        """The features of the three views mixed, then noisy, each view's additive noise at its level."""
-        views = zip(LEVELS, mixed(h, mix).chunk(len(LEVELS)), strict=True)
+        """The features of the views mixed, then noisy, each view's additive noise at its level."""
+        levels = LEVELS if self.chosen in ("original", "original+augmented") else LEVELS[1:] + LEVELS[:1]
+        views = zip(levels, mixed(h, mix).chunk(self.number), strict=False)
         noise = self.multiplicative, generator, self.sparsity
         return torch.cat([noisy_at(mix.place, view, UNITS, level * self.additive, *noise) for level, view in views])

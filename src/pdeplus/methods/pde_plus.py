@@ -17,13 +17,12 @@ Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Adam, Optimizer
 
 from .._lib.registry import NEW
@@ -36,19 +35,21 @@ from ..core.prediction import Average
 from ..core.surgery import add_blocks_of, add_diffusion
 from ..data.base import Batch
 from ..errors import UserError
-from ..functional import Per, Prior, coverage_nll, jensen_shannon
+from ..functional import Per, Prior, coverage_nll
 from ..models.base import placed
-from .base import BuildOptimizer, Method, Objective, Views, accuracy, check_range, pair_of
+from .base import BuildOptimizer, Objective, Views, WithViews, check_range, draw_views, objective_of
 
 LOGGED = 64
 """Samples whose distance to their twins is logged."""
+FIRST_OF: Mapping[Views, Views] = {"original+augmented": "original", "both augmented": "augmented"}
+"""Views of which the first alone has a label, for those where both have."""
 LEAST_VARIANCE = 1e-6
 """Where a ReLU head gives less, as σ = 0, the coverage loss sees this variance, as in the authors' code."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PDEPlus(Method):
+class PDEPlus(WithViews):
     """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
 
     covariance: Covariance = field(default="isotropic", metadata=NEW)
@@ -85,11 +86,14 @@ class PDEPlus(Method):
     """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
     the diffused pass before each block's noise, which saves that pass."""
     mixture: bool = True
-    """Cross-entropy on originals and augmentations; false is the paper's "PDE+ w/o aug"."""
+    """False is an older name of method.views='original' without agreement, the paper's "PDE+ w/o aug"."""
     supervised: Literal["both", "original"] = "both"
-    """Whose cross-entropy is in the mixture: both views' (paper), or the original's, so that the other only agrees."""
+    """"original" is an older name of method.views='original'."""
     views: Views = "original+augmented"
-    """The paper's pair, or the authors' code, which augments the originals too."""
+    """Whose cross-entropy is the task: the mixture of the paper; both augmented (authors' code); or that of the first
+    view alone, which a second, an augmentation, is similar to: it is covered, and agrees, but has no label."""
+    agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
+    """Views that agree: those that are covered by each other, or one more augmentation, or the original, besides."""
     augmentor: Augmentor = AugMix()
     """What makes semantically similar samples."""
     diffusion_lr: float = 0.001
@@ -97,7 +101,7 @@ class PDEPlus(Method):
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
     """Schedule of that learning rate: constant, or the run's own warm-up and cosine."""
     jsd: float = 6.0
-    """Weight of the agreement of the two diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
+    """Weight of the agreement of the diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
     authors). Without the mixture there is but one prediction, and none."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
@@ -106,11 +110,14 @@ class PDEPlus(Method):
 
     def __post_init__(self) -> None:
         check_range(0, math.inf, diffusion_lr=self.diffusion_lr, coverage_weight=self.coverage_weight)
-        check_range(0, math.inf, jsd=self.jsd, samples=self.samples)
+        check_range(0, math.inf, samples=self.samples)
+        self.check_agreement()
         check_range(2, math.inf, coverage_images=self.coverage_images)
         if self.covariance != "isotropic":
-            if not (self.schedule == "fused" and self.mixture):
-                need = "needs two views in one pass: set method.schedule='fused' and method.mixture=true"
+            if not (self.schedule == "fused" and self.number == 2):
+                need = (
+                    "needs two views in one pass: leave method.schedule, method.views and method.agreeing as they are"
+                )
                 raise UserError(f"method.covariance={self.covariance!r} {need}")
             if self.samples:
                 raise UserError(
@@ -121,15 +128,30 @@ class PDEPlus(Method):
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
             )
-        if self.twins == "diffused" and not (self.schedule == "fused" and self.mixture):
-            raise UserError("method.twins='diffused' needs method.schedule='fused' and method.mixture=true")
+        if self.twins == "diffused" and not (self.schedule == "fused" and self.number > 1):
+            raise UserError(
+                "method.twins='diffused' needs method.schedule='fused' and two views: a mixture or agreement"
+            )
+        if self.views in FIRST_OF.values() and (not self.mixture or self.supervised == "original"):
+            older = "method.mixture=false and method.supervised='original' are older names of the same"
+            raise UserError(f"method.views={self.views!r}: {older}; leave them out")
 
     @property
     def label(self) -> str:
         other = [] if isinstance(self.augmentor, AugMix) else [type(self.augmentor).__name__]
         other += [] if self.prior == "gaussian" else [self.prior]
         other += {"isotropic": [], "directional": ["directional"], "both": ["isotropic + directional"]}[self.covariance]
-        return "PDE+" + " w/o aug" * (not self.mixture) + f" ({', '.join(other)})" * bool(other)
+        without = self.number == 1 and self.chosen == "original"
+        return "PDE+" + " w/o aug" * without + f" ({', '.join(other)})" * bool(other)
+
+    @property
+    def chosen(self) -> Views:
+        both = self.mixture and self.supervised == "both"
+        return self.views if both else FIRST_OF.get(self.views, self.views)
+
+    @property
+    def agreement(self) -> float:
+        return self.jsd if self.mixture else 0.0
 
     @property
     def learns_plain(self) -> bool:
@@ -165,8 +187,8 @@ class PDEPlus(Method):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Algorithm 1. Only the authors' schedule builds graphs that the update of φ does not need."""
-        original, similar = pair_of(batch, self.augmentor, self.views)
-        inputs = torch.cat([original, similar]) if self.mixture else original
+        views = draw_views(batch, self.chosen, max(2, self.number), self.augmentor)
+        original, similar, inputs = views[0], views[1], torch.cat(views[: self.number])
         if self.covariance == "directional":
             with diffusion(model, generator=batch.generator, twins=True) as trace:
                 logits = logits_of(model(inputs))
@@ -223,18 +245,14 @@ class PDEPlus(Method):
         return self._task(logits, batch, covered=(twin, trace))
 
     def _task(self, logits: Tensor, batch: Batch, covered: tuple[Trace, Trace] | None = None) -> Objective:
-        """Cross-entropy, the agreement of both views where there are two and it has a weight, the coverage if fused."""
-        labels = batch.labels.repeat(1 + self.mixture)
-        seen = len(batch.labels) if self.supervised == "original" else len(labels)
-        parts = {"task": F.cross_entropy(logits[:seen], labels[:seen], label_smoothing=batch.label_smoothing)}
-        metrics, update = {"accuracy": accuracy(logits, labels)}, ("task",)
-        if self.jsd and self.mixture:
-            parts["consistency"] = jensen_shannon(logits.float().view(2, len(batch.labels), -1))
-        if covered:
-            parts["coverage"] = self.coverage_weight * self.coverage(*covered)
-            metrics, update = metrics | mean_scales(covered[1]), ("task", "diffusion")
-        weighted = [(self.jsd if name == "consistency" else 1.0) * part for name, part in parts.items()]
-        return Objective(torch.stack(weighted).sum(), parts=parts, update=update, metrics=metrics)
+        """Cross-entropy and agreement of the diffused views, and the coverage if fused."""
+        by_view = logits.view(self.number, len(batch.labels), -1)
+        goal = objective_of(by_view, batch, jsd=self.agreement, supervised=self.in_task)
+        if not covered:
+            return goal
+        coverage = self.coverage_weight * self.coverage(*covered)
+        parts, metrics = {**goal.parts, "coverage": coverage}, {**goal.metrics, **mean_scales(covered[1])}
+        return Objective(goal.loss + coverage, parts=parts, update=("task", "diffusion"), metrics=metrics)
 
 
 def plain_features(model: nn.Module, images: Tensor) -> Trace:

@@ -17,14 +17,14 @@ PRIME (77.60 / 68.28 on CIFAR-100, ResNet-18).
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
@@ -34,14 +34,14 @@ from ..core.network import changing, logits_of
 from ..core.prediction import Average
 from ..data.base import Batch
 from ..functional import jensen_shannon
-from .base import BuildOptimizer, Method, Objective, accuracy, check_range, check_views, views_of
+from .base import BuildOptimizer, Objective, Views, WithViews, check_range, draw_views, objective_of
 from .pde_plus import PDEPlus, mean_scales, plain_features
 from .rlat import RLAT, adding
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PDEPlusCombined(Method):
+class PDEPlusCombined(WithViews):
     """PDE+ guided by two kinds of views whose predictions must agree."""
 
     augmentor: Augmentor = AugMix()
@@ -49,7 +49,9 @@ class PDEPlusCombined(Method):
     second: Augmentor = Prime()
     """What makes the second view."""
     jsd: float = 12.0
-    """Weight of the consistency of the three diffused predictions; 0 for none."""
+    """Weight of the agreement of the diffused predictions; 0 for none."""
+    views: Views = field(default="original+augmented", metadata=NEW)
+    """Whose cross-entropy is the task; the first of the three views covers the two others, and all are diffused."""
     epsilon: float = 0.0
     """Length of RLAT's change of the first view before it is covered; 0 for none."""
     placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
@@ -66,13 +68,15 @@ class PDEPlusCombined(Method):
     """What those passes average."""
 
     def __post_init__(self) -> None:
-        check_range(0, math.inf, jsd=self.jsd, epsilon=self.epsilon)
-        check_views(self.jsd, self.augmentor, self.second)
+        check_range(0, math.inf, epsilon=self.epsilon)
+        self.check_agreement()
+        if self.jsd:
+            self.check_differing()
         assert self._frame  # checks the options that both share
 
     @property
     def label(self) -> str:
-        return "PDE+ combined"
+        return "PDE+ combined" + self.other_views
 
     def prepare(self, model: nn.Module, example: Tensor) -> nn.Module:
         return self._frame.prepare(model, example)
@@ -81,21 +85,20 @@ class PDEPlusCombined(Method):
         return self._frame.optimizers(model, build)
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        """Both views' plain features, one diffused pass of all three, one backward."""
-        original, *views = views_of(batch, self.augmentor, self.second)
+        """Plain features of the second view and the third, one diffused pass of all three, one backward."""
+        views = draw_views(batch, self.views, 3, self.augmentor, self.second)
         with torch.no_grad():
-            twins = [self._features_to_cover(model, views[0], batch.labels), plain_features(model, views[1])]
-        with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
-            logits = logits_of(model(torch.cat([original, *views]))).float()
-        seen, labels = logits[: 2 * len(original)], batch.labels.repeat(2)
-        task = F.cross_entropy(seen, labels, label_smoothing=batch.label_smoothing)
-        consistency = jensen_shannon(logits.view(3, len(original), -1))
+            twins = [self._features_to_cover(model, views[1], batch.labels), plain_features(model, views[2])]
+        with diffusion(model, generator=batch.generator, local=True, learn_from=len(batch.labels)) as trace:
+            logits = logits_of(model(torch.cat(views))).float().view(3, len(batch.labels), -1)
+        goal = objective_of(logits, batch, supervised=self.in_task)
+        consistency = jensen_shannon(logits[: self.agreeing])
         coverage = torch.stack([self._frame.coverage(twin, trace) for twin in twins]).mean()
         yield Objective(
-            task + self.jsd * consistency + coverage,
-            parts={"task": task, "consistency": consistency, "coverage": coverage},
+            goal.loss + self.jsd * consistency + coverage,
+            parts={**goal.parts, "consistency": consistency, "coverage": coverage},
             update=("task", "diffusion"),
-            metrics={"accuracy": accuracy(seen, labels), **mean_scales(trace)},
+            metrics={**goal.metrics, **mean_scales(trace)},
         )
 
     @property

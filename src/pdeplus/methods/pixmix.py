@@ -13,7 +13,6 @@ Cost: one forward and one backward pass, as ERM, or three with consistency; abou
 Published: CIFAR-100 accuracy corrupted: PixMix 71.7, IPMix 73.4 (IPMix's comparison; with the published pictures).
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -23,27 +22,22 @@ from torch import nn
 from ..augment.base import Augmentor
 from ..augment.pixmix import PixMix
 from ..data.base import Batch
-from .base import Method, Objective, check_range, check_views, objective_on, views_of
+from .base import Objective, WithViews
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PixMixTraining(Method):
+class PixMixTraining(WithViews):
     """Training on PixMix's views. The default has one view, as published."""
 
     augmentor: Augmentor = PixMix()
     """What makes the views."""
     jsd: float = 0.0
-    """Weight of the consistency of the clean and two augmented views, such as 12; 0 for one augmented view."""
-
-    def __post_init__(self) -> None:
-        check_range(0, math.inf, jsd=self.jsd)
-        check_views(self.jsd, self.augmentor)
+    """Weight of the agreement of the views' predictions, such as 12; 0 for none."""
 
     @property
     def label(self) -> str:
-        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd)
+        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd) + self.other_views
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
-        yield objective_on(model, views, batch, jsd=self.jsd)
+        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

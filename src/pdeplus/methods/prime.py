@@ -10,7 +10,6 @@ Cost: three forward and three backward passes, or one of each without consistenc
 Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 93.06 / 89.05; CIFAR-100: ResNet-18 77.60 / 68.28.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -20,27 +19,22 @@ from torch import nn
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
 from ..data.base import Batch
-from .base import Method, Objective, check_range, check_views, objective_on, views_of
+from .base import Objective, WithViews
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrimeTraining(Method):
+class PrimeTraining(WithViews):
     """Training on PRIME's views. The defaults are the published recipe."""
 
     augmentor: Augmentor = Prime()
     """What makes the views."""
     jsd: float = 12.0
-    """Weight of the consistency of the clean and two augmented views; 0 for one augmented view."""
-
-    def __post_init__(self) -> None:
-        check_range(0, math.inf, jsd=self.jsd)
-        check_views(self.jsd, self.augmentor)
+    """Weight of the agreement of the views' predictions; 0 for none."""
 
     @property
     def label(self) -> str:
-        return "PRIME" if self.jsd else "PRIME w/o JSD"
+        return "PRIME" + " w/o JSD" * (not self.jsd) + self.other_views
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
-        yield objective_on(model, views, batch, jsd=self.jsd)
+        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

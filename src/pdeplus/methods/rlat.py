@@ -33,12 +33,12 @@ from ..core.network import INPUT, Change, changing, logits_of, output_shapes
 from ..data.base import Batch
 from ..errors import check_choice
 from ..models.base import stage_names
-from .base import Method, Objective, check_range, check_views, objective_on, views_of
+from .base import Objective, WithViews, check_range
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RLAT(Method):
+class RLAT(WithViews):
     """Relaxed LPIPS adversarial training. The attack leaves no gradient, no hook and no mode behind."""
 
     epsilon: float | Literal["published"] = "published"
@@ -48,14 +48,14 @@ class RLAT(Method):
     augmentor: Augmentor = Identity()
     """What makes the views that are attacked; augmix gives RLAT+AugMix."""
     jsd: float = 0.0
-    """Weight of the consistency of the clean and two augmented views; 12 as published for AugMix, 0 for one view."""
+    """Weight of the agreement of the views' predictions; 12 as published for AugMix, 0 for none."""
     attack_mode: AttackMode = "train"
     """Mode of the network while attacked: train, whose pass counts in BatchNorm's running statistics, or eval."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("method.attack_mode", self.attack_mode, AttackMode)
-        check_range(0, math.inf, epsilon=self.size, jsd=self.jsd)
-        check_views(self.jsd, self.augmentor)
+        check_range(0, math.inf, epsilon=self.size)
 
     @property
     def size(self) -> float:
@@ -67,7 +67,7 @@ class RLAT(Method):
     @property
     def label(self) -> str:
         views = [] if isinstance(self.augmentor, Identity) else [type(self.augmentor).__name__]
-        return "+".join(["RLAT", *views, *(["JSD"] if self.jsd else [])])
+        return "+".join(["RLAT", *views, *(["JSD"] if self.jsd else [])]) + self.other_views
 
     @property
     def overlaps(self) -> tuple[str, ...]:
@@ -80,10 +80,10 @@ class RLAT(Method):
         return model
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = views_of(batch, *[self.augmentor] * 2) if self.jsd else views_of(batch, self.augmentor)[1:]
+        views = self.drawn(batch, self.augmentor)
         deltas = self.perturbations(model, torch.cat(views), batch.labels.repeat(len(views)))
         with changing(model, {place: adding(delta, place) for place, delta in deltas.items()}):
-            goal = objective_on(model, views, batch, jsd=self.jsd)
+            goal = self.objective(model, views, batch)
         yield goal
 
     def perturbations(self, model: nn.Module, x: Tensor, labels: Tensor) -> dict[str, Tensor]:

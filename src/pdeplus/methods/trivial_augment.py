@@ -28,12 +28,12 @@ from ..augment.p_norm_noise import PNormNoise
 from ..augment.random_erasing import RandomErasing
 from ..augment.trivial_augment import TrivialAugment
 from ..data.base import Batch
-from .base import Method, Objective, objective_on, views_of
+from .base import Objective, WithViews
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TrivialAugmentTraining(Method):
+class TrivialAugmentTraining(WithViews):
     """Training on images that went through an operation, noise and erasing."""
 
     augmentor: Augmentor = TrivialAugment()
@@ -47,10 +47,10 @@ class TrivialAugmentTraining(Method):
     def label(self) -> str:
         others = {"noise": self.noise, "erasing": self.erasing}
         names = [name for name, part in others.items() if not isinstance(part, Identity)]
-        return "+".join([type(self.augmentor).__name__, *names])
+        return "+".join([type(self.augmentor).__name__, *names, *["JSD"] * bool(self.jsd)]) + self.other_views
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield objective_on(model, views_of(batch, self.changed)[1:], batch)
+        yield self.objective(model, self.drawn(batch, self.changed), batch)
 
     def changed(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """The images after the three."""

@@ -11,42 +11,37 @@ Cost: two forward and two backward passes; AugMix once, or twice where both view
 Published: none.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import Literal, final
 
 from torch import nn
 
+from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..data.base import Batch
-from ..errors import check_choice
-from .base import Method, Objective, Views, check_range, check_views, objective_on, pair_of
+from .base import Objective, Views, WithViews
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TwoViews(Method):
+class TwoViews(WithViews):
     """Training on an image and its augmentation. The defaults are those of PDE+."""
 
     augmentor: Augmentor = AugMix()
     """What makes the second view, or both."""
     jsd: float = 6.0
-    """Weight of the agreement of both predictions (Jensen-Shannon); 0 for none."""
+    """Weight of the agreement of the views' predictions; 0 for none."""
     views: Views = "original+augmented"
-    """The image and its augmentation, or two augmentations, each of a crop and flip of its own."""
-
-    def __post_init__(self) -> None:
-        check_range(0, math.inf, jsd=self.jsd)
-        check_choice("method.views", self.views, Views)
-        check_views(self.jsd, self.augmentor)
+    """Whose cross-entropy is the task."""
+    agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
+    """Views that agree."""
 
     @property
     def label(self) -> str:
         other = "" if isinstance(self.augmentor, AugMix) else f" ({type(self.augmentor).__name__})"
-        return f"Two views{other}" + "+JSD" * bool(self.jsd)
+        return f"Two views{other}" + "+JSD" * bool(self.jsd) + self.other_views
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        views = pair_of(batch, self.augmentor, self.views)
-        yield objective_on(model, views, batch, jsd=self.jsd, supervised="all")
+        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

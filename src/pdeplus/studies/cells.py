@@ -54,6 +54,8 @@ class Cell:
     config: Config
     tests: Tests
     limit: int
+    cbar: bool = False
+    """Tested on C̄ too."""
     samples: tuple[int, ...] = ()
     """Noisy passes to test with; empty for what the method does."""
     augmentations: tuple[str, ...] = ()
@@ -136,6 +138,7 @@ def _cell(
         config=config,
         tests=experiment.tests,
         limit=size.limit,
+        cbar=size.cbar,
         samples=row.samples,
         augmentations=tuple(options.get("augmentations", ())) if experiment.tests == "augmented" else (),
     )
@@ -148,8 +151,7 @@ def run_cell(cell: Cell, runs: Path, watch: Watch | None = None, count: Count | 
     """
     run = train_or_resume(cell.config, runs / cell.folder, watch=watch)
     records = list[Record]()
-    if cell.tests != "none":
-        tested_on = _tested_on(cell)
+    for tested_on in _tested_on(cell):
         for samples in cell.samples or (None,):
             records += evaluate(run, name=cell.label, samples=samples, watch=count, **tested_on)
     return Done(cell=cell, run=run, records=records)
@@ -161,9 +163,10 @@ def is_trained(cell: Cell, runs: Path) -> bool:
 
 
 def is_tested(cell: Cell, runs: Path) -> bool:
-    """Whether its run's tests were at least begun, under the cell's label."""
+    """Whether each of its run's tests was at least begun, under the cell's label."""
     file = runs / cell.folder / RECORDS
-    return cell.tests == "none" or (file.is_file() and any(r.model == cell.label for r in read_records(file)))
+    begun = {r.suite == "cbar" for r in read_records(file) if r.model == cell.label} if file.is_file() else set[bool]()
+    return cell.tests == "none" or begun >= ({False, True} if cell.cbar else {False})
 
 
 def known_cells(cells: Sequence[Cell], runs: Path, records: str | Path | None) -> dict[int, Done]:
@@ -182,7 +185,10 @@ def collect(cells: Sequence[Cell], runs: Path) -> Results:
     """Collect what is trained and tested; nothing else is begun. A reason is the last line of an earlier traceback."""
     for index, cell in enumerate(cells):
         if is_trained(cell, runs):
-            yield index, attempt(cell, runs, count=refuse)
+            result = attempt(cell, runs, count=refuse)
+            if isinstance(result, Failure) and cell.cbar:  # a run from before it was asked for has the other tests
+                result = attempt(replace(cell, cbar=False), runs, count=refuse)
+            yield index, replace(result, cell=cell)
         else:
             note = note_of(cell, runs)
             lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
@@ -253,8 +259,10 @@ def in_use(folder: Path) -> bool:
         return True
 
 
-KnownTest = tuple[str, str, int, int]
-"""Origin, corruption, severity and noisy passes: what one network is tested on."""
+TestImages = tuple[str, str, str, int]
+"""Suite, origin, corruption and severity."""
+KnownTest = tuple[str, str, str, int, int]
+"""These and noisy passes: what one network is tested on."""
 
 
 @final
@@ -272,11 +280,12 @@ class KnownRecords:
                 if record.selection == "validation":
                     alike = self._networks[record.config, record.seed]
                     network = alike.setdefault((file.parent.name, record.weights), {})
-                    network[record.origin, record.corruption, record.severity, record.samples] = record
-        self._suites = dict[str, list[tuple[str, str, int]]]()
+                    test = record.suite, record.origin, record.corruption, record.severity, record.samples
+                    network[test] = record
+        self._suites = dict[str, list[list[TestImages]]]()
 
     def records_of(self, cell: Cell) -> list[Record] | None:
-        """What the cell's tests would give, under its label; None unless all of one network are known.
+        """What the cell's tests would give, under its label; None unless all of one network are known, but for C̄.
 
         The same test images are meant, to the pixel: the data set is read and compared. Where several networks were
         trained alike, such as on two machines, that of the cell's own experiment is taken.
@@ -285,32 +294,38 @@ class KnownRecords:
         if cell.tests == "none" or not networks:
             return None
         passes = cell.samples or (build_method(cell.config).samples,)
-        wanted = [(*test, samples) for samples in passes for test in self._tests(cell)]
+        needed, *second = [[(*test, samples) for samples in passes for test in suite] for suite in self._tests(cell)]
         for _, measured in sorted(networks.items(), key=lambda item: item[0][0] != cell.experiment):
-            if all(test in measured for test in wanted):
-                return [replace(measured[test], model=cell.label) for test in wanted]
+            if all(test in measured for test in needed):
+                found = [*needed, *(test for tests in second for test in tests if test in measured)]
+                return [replace(measured[test], model=cell.label) for test in found]
         return None
 
-    def _tests(self, cell: Cell) -> list[tuple[str, str, int]]:
-        """Of each test set its images' origin, corruption and severity; read once for cells that have it in common."""
+    def _tests(self, cell: Cell) -> list[list[TestImages]]:
+        """Of each suite its test sets, read once for cells that have them in common."""
         held_out = (cell.config.train, cell.config.seed) if cell.tests == "held_out" else ()
-        key = str((cell.config.data, cell.tests, cell.limit, cell.augmentations, held_out))
+        key = str((cell.config.data, cell.tests, cell.limit, cell.cbar, cell.augmentations, held_out))
         if key not in self._suites:
-            given = _tested_on(cell)
-            suite = build_suite(*as_source(given.pop("data")), **given)
-            self._suites[key] = [(suite.origin, test.corruption, test.severity) for test in suite.sets]
+            suites = [build_suite(*as_source(given.pop("data")), **given) for given in _tested_on(cell)]
+            self._suites[key] = [
+                [(s.name, s.origin, test.corruption, test.severity) for test in s.sets] for s in suites
+            ]
         return self._suites[key]
 
 
-def _tested_on(cell: Cell) -> dict[str, Any]:
-    """Suite, images and how many, as `evaluate` takes them."""
+def _tested_on(cell: Cell) -> list[dict[str, Any]]:
+    """Suite, images and how many, as `evaluate` takes them; C̄ comes last."""
+    if cell.tests == "none":
+        return []
     source = build_source(cell.config)  # which may lie elsewhere now than when the run read it
     if cell.tests == "held_out":
-        return {"suite": "domains", "data": HeldOut(source, cell.config, cell.limit)}
-    if cell.tests != "augmented":
-        return {"suite": cell.tests, "limit": cell.limit, "data": source}
-    augmented = AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)
-    return {"suite": "domains", "data": augmented}
+        return [{"suite": "domains", "data": HeldOut(source, cell.config, cell.limit)}]
+    if cell.tests == "augmented":
+        return [
+            {"suite": "domains", "data": AugmentedTests(source, cell.config.data.name, cell.augmentations, cell.limit)}
+        ]
+    suites = [cell.tests, *["cbar"] * cell.cbar]
+    return [{"suite": suite, "limit": cell.limit, "data": source} for suite in suites]
 
 
 STRENGTH: Mapping[str, Mapping[str, float]] = {"gaussian_noise": {"std": 0.1, "fraction": 1.0}}

@@ -30,6 +30,7 @@ from .cells import Cell, is_tested, is_trained
 TRIAL = 32
 """At most so many images are in the step that is timed."""
 TEST_SETS = {"corruptions": 76, "clean": 1, "domains": 4, "augmented": 6, "none": 0}
+CBAR_SETS = 51
 COPIES = 6
 """Copies of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
 
@@ -109,7 +110,8 @@ def _measure(cell: Cell) -> CellCost:
     except (UserError, OSError) as error:
         return CellCost(cell=cell, state="unknown", reason=str(error))
     passes = sum(max(1, samples) for samples in cell.samples) or 1  # else the method's own, which were timed
-    test = run.predicting * tests * TEST_SETS[cell.tests] * passes / 3600
+    sets = TEST_SETS[cell.tests] + CBAR_SETS * cell.cbar
+    test = run.predicting * tests * sets * passes / 3600
     return CellCost(cell=cell, state="to do", hours=run.hours + test, testing=test, gigabytes=run.gigabytes)
 
 

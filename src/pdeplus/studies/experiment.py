@@ -62,6 +62,8 @@ class Size:
     """Images of each test set; 0 for all."""
     regime: tuple[str, ...] = ()
     """Settings of its preset, over the experiment's and below the row's."""
+    cbar: bool = False
+    """Test on C̄ too, the second test: a column of the experiment's tables."""
     set: tuple[str, ...] = ()
     """Settings, over the row's."""
     vary: Mapping[str, tuple[str, ...]] | None = None
@@ -143,6 +145,8 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     values: dict[str, Any] = own | {"sizes": sizes, "rows": rows, "name": name}
     if "tests" in values:
         check_choice(f"experiment {name}: tests", values["tests"], Tests)
+    if any(one.cbar for one in sizes.values()) and values.get("tests", "corruptions") not in ("corruptions", "clean"):
+        raise UserError(f"experiment {name}: cbar=true needs tests = 'corruptions' or 'clean'")
     lacking = [key for key in ("title", "outcome", "expect") if key not in values]
     if lacking:
         raise UserError(f"experiment {name} lacks {lacking[0]}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from ..evaluation.metrics import Estimate
+from ..evaluation.records import Record
 from ..evaluation.summary import Series, find_baseline, scores, series_of
 from ..reports.figures import Figure, Row
 from ..reports.paper import PaperFile, paper_numbers
@@ -14,6 +15,10 @@ from ..training.config import to_tables
 from ..training.run_folder import Run
 from .cells import Cell, Done
 from .experiment import Experiment, Size
+
+CBAR = "cbar"
+"""The suite, and the score, of the second test."""
+CBAR_NOTE = "C̄: mean over its ten corruptions and five severities, a second test that nothing is selected on"
 
 
 @final
@@ -50,6 +55,10 @@ class Study:
         """The experiment's title, with the size."""
         return f"{self.experiment.title} ({describe_size(self.size, self.cells)})"
 
+    def columns(self, scores: Mapping[str, str]) -> dict[str, str]:
+        """A table's scores and their titles, the accuracy on C̄ behind them where the cells are tested on it."""
+        return {**scores, CBAR: "C̄"} if self.size.cbar else dict(scores)
+
     def caption(self, more: str = "") -> str:
         """The same for a figure, in lines that are not too long."""
         lines = [self.experiment.title, describe_size(self.size, self.cells), more]
@@ -82,7 +91,8 @@ class Study:
             done = {one.cell.label for one in self.at(here)}
             labels = dict.fromkeys(c.label for c in self.cells if c.place == here and c.label not in done)
             lacking += [f"not done: {', '.join(filter(None, [label, describe_place(here)]))}" for label in labels]
-        return Table(title, tuple(columns), tuple(map(tuple, rows)), (*lacking, *notes))
+        second = [CBAR_NOTE] * self.size.cbar
+        return Table(title, tuple(columns), tuple(map(tuple, rows)), (*lacking, *notes, *second))
 
     @property
     def first_runs(self) -> dict[str, Run]:
@@ -106,22 +116,31 @@ class Line:
 
 
 def lines_of(done: Sequence[Done]) -> list[Line]:
-    """One for each series, all of one place."""
+    """One for each series, all of one place; its accuracy on C̄ is among the scores of the first test."""
     cells = {one.cell.label: one.cell for one in done}
     found = series_by_label(done)
     every = [series for group in found.values() for series in group]
+    on_cbar = series_of(record for one in done for record in one.records if record.suite == CBAR)
+    second = {(s.config, s.any.model, s.samples): scores(s) for s in on_cbar}
     lines = list[Line]()
     for label, series in ((label, series) for label, group in found.items() for series in group):
         name = f"{label}, E={series.samples}" if len(found[label]) > 1 else label
         base = find_baseline(series, every, "ERM")
-        lines.append(Line(name=name, cell=cells[label], series=series, baseline=base, scores=scores(series, base)))
+        its = second.get((series.config, series.any.model, series.samples), {})
+        both = {**scores(series, base), **{score: its[score] for score in (CBAR,) if score in its}}
+        lines.append(Line(name=name, cell=cells[label], series=series, baseline=base, scores=both))
     return lines
 
 
+def first_records(done: Iterable[Done]) -> list[Record]:
+    """All records but those of C̄, the second test."""
+    return [record for one in done for record in one.records if record.suite != CBAR]
+
+
 def series_by_label(done: Iterable[Done]) -> dict[str, list[Series]]:
-    """Of each row its series, one for each number of noisy passes; all of one place."""
+    """Of each row its series of the first test, one for each number of noisy passes; all of one place."""
     found = dict[str, list[Series]]()
-    for series in series_of(record for one in done for record in one.records):
+    for series in series_of(first_records(done)):
         found.setdefault(series.label.partition(" #")[0], []).append(series)
     return found
 

@@ -27,18 +27,18 @@ PANELS = {"PFLOP": "PFLOP of training", "minutes": "core-minutes of training"}
 
 def time_to_accuracy(study: Study) -> Outcome:
     """A table of every row at every place with its cost, and accuracy against both costs, published results beside."""
-    cells, points = list[Sequence[str]](), list[Row]()
+    cells, points, shown = list[Sequence[str]](), list[Row](), study.columns(SCORES)
     for place in study.places:
         for line in lines_of(study.at(place)):
             costs = {"PFLOP": _cost(line, "train_flops", 1e15), "minutes": _cost(line, "train_core_seconds", 60)}
             epochs, seeds = str(line.cell.config.train.epochs), str(len(line.series.seeds))
             spent = [MISSING if cost is None else f"{cost:.3g}" for cost in costs.values()]
-            scores = [percent(line.scores.get(score)) for score in SCORES]
+            scores = [percent(line.scores.get(score)) for score in shown]
             cells.append([line.name, epochs, *spent, *scores, seeds])
             for name in ("clean", "corrupted"):
                 if name in line.scores:
                     points.append({"method": line.name, "score": name, "y": 100 * line.scores[name].mean, **costs})
-    columns = ("method", "epochs", "PFLOP", "core-minutes", *SCORES.values(), "seeds")
+    columns = ("method", "epochs", "PFLOP", "core-minutes", *shown.values(), "seeds")
     scored = {point["score"] for point in points}
     points += [
         {"method": name, "score": score, "y": value, "PFLOP": pflop, "minutes": None, "published": True}

@@ -12,7 +12,7 @@ from ...reports.tables import MISSING, Table, percent
 from ..analysis.coverage import coverage_figure, coverage_over_training
 from ..analysis.figures import RED, in_words
 from ..analysis.summary import curve_rows, curves_figure, scale_figure, scale_rows, severity_figure, severity_rows
-from ..study import Outcome, Study, paper_rows, series_by_label
+from ..study import Outcome, Study, first_records, paper_rows, series_by_label
 
 GREY = "#9AA5B1"
 
@@ -95,7 +95,7 @@ def _mark_best(rows: Sequence[Row], field: str) -> None:
 
 def severity(study: Study) -> Outcome:
     """Accuracy against severity, where 0 is clean: the curves, and tables with the authors' own values below ours."""
-    rows = severity_rows([record for one in study.done for record in one.records])
+    rows = severity_rows(first_records(study.done))
     note = "accuracy in per cent, mean over the fifteen corruptions; 0 is clean"
     severities, tables = range(6), list[Table]()
     for place in study.places:

@@ -49,7 +49,7 @@ def scores_table(study: Study) -> Outcome:
     With the option `reference`, a row's label, there are differences to it in place of the paper's values, and a
     figure of them, the largest first.
     """
-    tables, effects = list[Table](), dict[str, Sequence[Row]]()
+    tables, effects, shown = list[Table](), dict[str, Sequence[Row]](), study.columns(SCORES)
     for place in study.places:
         done = study.at(place)
         lines = lines_of(done)
@@ -70,9 +70,9 @@ def scores_table(study: Study) -> Outcome:
                     | {"x": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high}
                     for name, gain in sorted(known, key=lambda pair: -pair[1].mean)
                 ]
-        ours = [[line.name, *(percent(line.scores.get(score)) for score in SCORES)] for line in lines]
+        ours = [[line.name, *(percent(line.scores.get(score)) for score in shown)] for line in lines]
         cells = [[*left, *right] for left, right in zip(ours, more, strict=True)]
-        columns = ("method", *SCORES.values(), *titles)
+        columns = ("method", *shown.values(), *titles)
         tables.append(study.table(columns, cells, *SCORES_NOTES, place=place))
     axis = f"corrupted accuracy minus that of {study.options.get('reference', '')}, points"
     caption = study.caption("bars: 95 % interval over test images")
@@ -168,11 +168,12 @@ def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Don
     paper = paper_rows("paper", done)
     first = _first_series(lines)
     against = [first[label] for label in study.options.get("against", ()) if label in first]
+    shown = study.columns(COLUMNS)
     rows = [
         (
             line.name,
             str(len(line.series.seeds)),
-            *(percent(line.scores.get(score)) for score in COLUMNS),
+            *(percent(line.scores.get(score)) for score in shown),
             _cost(line),
             *(_difference(line.series, other) for other in against),
             *(paper.get(line.cell.label, {}).get(score) or MISSING for score in PAPER),
@@ -180,7 +181,7 @@ def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Don
         for line in lines
     ]
     beside = (*(f"against {other.label}" for other in against), *PAPER.values())
-    columns = ("method", "seeds", *COLUMNS.values(), "cost", *beside)
+    columns = ("method", "seeds", *shown.values(), "cost", *beside)
     return study.table(columns, rows, *COMPARISON_NOTES, place=place)
 
 
@@ -227,7 +228,9 @@ TOTALS = {"corrupted": ("mean", "acc"), "mce": ("mCE", "mce"), "rmce": ("rmCE", 
 
 def per_corruption(study: Study) -> Outcome:
     """Table 3: accuracy under each corruption over all severities, mCE and rmCE; the paper's row is below ours."""
-    columns = ("method", *map(in_words, CORRUPTIONS), *(title for title, _ in TOTALS.values()))
+    second = study.columns({})
+    titles = [*(title for title, _ in TOTALS.values()), *second.values()]
+    columns = ("method", *map(in_words, CORRUPTIONS), *titles)
     names = (*CORRUPTIONS, *(column for _, column in TOTALS.values()))
     note = "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"
     tables = list[Table]()
@@ -236,10 +239,16 @@ def per_corruption(study: Study) -> Outcome:
         paper = paper_rows("paper_corruptions", done)
         for line in lines_of(done):
             each, label = corruption_accuracies(line.series), line.cell.label
-            ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in TOTALS)]
+            ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in (*TOTALS, *second))]
             rows.append([line.name, *(percent(value, 1) for value in ours)])
             if label in paper:
-                rows.append([f"{label}, paper at full scale", *(paper[label][name] or MISSING for name in names)])
+                rows.append(
+                    [
+                        f"{label}, paper at full scale",
+                        *(paper[label][name] or MISSING for name in names),
+                        *[MISSING] * len(second),
+                    ]
+                )
         tables.append(study.table(columns, rows, note, place=place))
     return Outcome(tables=tables)
 
@@ -265,7 +274,7 @@ def _told_apart(study: Study) -> list[Record]:
     usual = dict[tuple[str, str], int]()
     for cell in study.cells:
         usual.setdefault((cell.label, str(cell.config.data)), cell.config.train.epochs)
-    once = {(one.cell.folder, one.cell.label, one.cell.tests): one for one in reversed(study.done)}
+    once = {(one.cell.folder, one.cell.label, one.cell.tests, one.cell.cbar): one for one in reversed(study.done)}
     records = list[Record]()
     for one in reversed(once.values()):
         epochs = one.cell.config.train.epochs
