@@ -22,7 +22,7 @@ def measure(effort: Effort) -> Iterator[Result]:
     settings += [f"train.batch_size={batch}", f"train.epochs={epochs}"]
     cells, rounds = [cell(settings, seed) for seed in range(2)], effort.turns(3)
     arms = {ALONE: partial(run, cells[:1]), TOGETHER: partial(run, cells)}
-    seconds = take_turns(arms, rounds)
+    seconds = take_turns(arms, rounds, fresh=True)
     rates = {ALONE: images * epochs / seconds[ALONE], TOGETHER: 2 * images * epochs / seconds[TOGETHER]}
     title = f"jobs, PDE+: ResNet-18, width {width}, batch {batch}, 32 px, {epochs} epochs of {images} images, 1 thread"
     yield Result(title, rates, "images/s", ALONE, {TOGETHER: "≥ 1.8"}, rounds)

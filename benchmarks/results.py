@@ -32,14 +32,15 @@ def take_turns(
     clock: Callable[[], float] = time.perf_counter,
     *,
     steady: bool = False,
+    fresh: bool = False,
 ) -> dict[Key, float]:
     """Median seconds of each arm over `rounds` turns, after one turn that does not count.
 
     A `steady` arm runs once more in each turn before it is timed, so that it finds memory as it left it, as a training
-    step does, and not as the other arms did.
+    step does, and not as the other arms did. `fresh` arms work in processes that start anew: all their turns count.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in arms}
-    for turn in range(rounds + 1):
+    for turn in range(int(fresh), rounds + 1):
         for name, arm in arms.items():
             if steady and turn:
                 arm()

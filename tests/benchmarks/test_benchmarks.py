@@ -198,6 +198,15 @@ def test_a_steady_arm_runs_once_more_before_each_turn_that_counts():
     assert take_turns({"a": work}, 3, lambda: now[0], steady=True) == {"a": 3}
 
 
+def test_all_turns_of_fresh_arms_count():
+    now, steps = [0.0], iter([10, 2, 3])
+
+    def work() -> None:
+        now[0] += next(steps)
+
+    assert take_turns({"a": work}, 3, lambda: now[0], fresh=True) == {"a": 3}
+
+
 def test_a_table_in_words():
     figures = {"plain": 1234.56, "ours": 0.0123456, "lost": None}
     result = Result("synthetic", figures, "s", "plain", {"ours": "≤ 1"}, 3, ("a note",))

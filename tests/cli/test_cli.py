@@ -100,16 +100,22 @@ def test_settings_may_stand_behind_options():
     assert build_parser().parse_args(["list", "methods"]).command == "list"
 
 
-def test_train_then_resume_then_refusals(tmp_path):
-    run = tmp_path / "run"
-    done = call("train", "demo", *QUICK, "--out", str(run))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # no progress bar where there is no terminal
-    assert "1 epochs, validation accuracy" in done.stdout
-    again = call("train", "demo", *QUICK, "--out", str(run))
-    assert (again.returncode, again.stdout) == (2, "")
-    assert again.stderr.count("\n") == 1
-    assert "already holds a run" in again.stderr
+def test_train_then_resume_then_refusals(capsys, tmp_path):
+    words = ["train", "demo", *QUICK, "--out", str(tmp_path / "run")]
+    code, out, err = answer(capsys, *words)
+    assert (code, err) == (0, "")  # no progress bar where there is no terminal
+    assert "1 epochs, validation accuracy" in out
+    code, out, err = answer(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "already holds a run" in err
+
+
+def test_a_process_has_the_exit_code_and_the_line():
+    done = call("dance")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("pdeplus: ")
 
 
 def test_a_dry_run_says_what_training_would_take_and_writes_nothing(capsys, tmp_path, monkeypatch):
@@ -130,9 +136,9 @@ def test_the_preset_fast_has_an_accuracy_to_expect():
     assert config_hash(load_config("fast", ["method.name=augmix"])) in known
 
 
-def test_default_folder_is_named_after_the_run(tmp_path):
-    done = call("train", "demo", *QUICK, "method.name=erm", "seed=3", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_default_folder_is_named_after_the_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert answer(capsys, "train", "demo", *QUICK, "method.name=erm", "seed=3")[0] == 0
     assert (tmp_path / "runs" / "demo-erm-seed3" / "model.safetensors").exists()
 
 

@@ -24,7 +24,7 @@ from pdeplus.studies.ray import sign_of, where_is
 from pdeplus.studies.reproduction import prepare, reproduce
 from pdeplus.training.run_folder import Run
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("cells_here")]
 """Against hanging, not against a machine that is busy with other work."""
 FOUR = """
 title = "Four cells"
@@ -33,7 +33,7 @@ expect = "nothing"
 preset = "demo"
 rows = ["erm", {{ name = "twin", method = "erm", label = "Twin" }}, {{ method = "augmix", stretch = 4 }}, "mixup"{more}]
 [smoke]
-set = ["train.epochs={epochs}", "train.limit=150", "train.checkpoint_seconds=1"]
+set = ["model.name=plain_cnn", "train.epochs={epochs}", "train.limit=150", "train.checkpoint_seconds=1"]
 """
 TIMES = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "machine": "", "command": ""}
 """What two runs of the same may differ in."""

@@ -4,18 +4,18 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.forkserver import ERRORS, finish, start
 
 from pdeplus.cli import main
 from pdeplus.errors import RunFailed
@@ -33,9 +33,9 @@ title = "Four cells"
 outcome = "scores"
 expect = "nothing"
 preset = "demo"
-rows = ["erm", { name = "twin", method = "erm", label = "Twin" }, { method = "augmix", stretch = 20 }, "mixup"]
+rows = ["erm", { name = "twin", method = "erm", label = "Twin" }, { method = "augmix", stretch = 15 }, "mixup"]
 [smoke]
-set = ["model.width=4", "data.size=8", "train.epochs=3", "train.limit=150"]
+set = ["model.name=plain_cnn", "model.width=4", "data.size=8", "train.epochs=3", "train.limit=150"]
 """
 """The first two train the same, and the third is long."""
 OWN = """
@@ -100,15 +100,20 @@ def worker_in(run: Path, command: int | None = None) -> psutil.Process:
 
 
 @contextmanager
-def command(home: Path, *more: str):
+def command(home: Path):
     """`pdeplus reproduce`, with two jobs, in a process of its own."""
-    words = ["reproduce", str(four(home)), "--size", "smoke", "--out", str(home), "--jobs", "2", *more]
-    started = [sys.executable, "-m", "pdeplus", *words]
-    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    process = start("reproduce", str(four(home)), "--size", "smoke", "--out", str(home), "--jobs", "2", cwd=home)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def end_of(process: BaseProcess, home: Path) -> tuple[int | None, str]:
+    """Exit code of a command, once it has ended, and what it said on the way."""
+    process.join(280)
+    return process.exitcode, (home / ERRORS).read_text()
 
 
 def folders(home: Path) -> list[Path]:
@@ -123,10 +128,10 @@ def test_any_number_of_jobs_gives_the_same_bits(serial, tmp_path, capsys, monkey
         assert session["threads"] == 1
         assert session["command"] == sessions(serial / "runs" / run.name)[0]["command"]
     said = capsys.readouterr().err.splitlines()
-    assert "pdeplus: 3/4 augmix seed 0: running, 0 of 60 epochs, 0.0 minutes" in said
+    assert "pdeplus: 3/4 augmix seed 0: running, 0 of 45 epochs, 0.0 minutes" in said
     assert (
         sum(
-            re.fullmatch(r"pdeplus: ./4 \w+ seed 0: done, (3|60) of (3|60) epochs, .* minutes", s) is not None
+            re.fullmatch(r"pdeplus: ./4 \w+ seed 0: done, (3|45) of (3|45) epochs, .* minutes", s) is not None
             for s in said
         )
         == 4
@@ -143,9 +148,9 @@ def test_a_signal_lets_running_cells_save_and_the_same_command_goes_on(serial, t
     with command(tmp_path) as process:
         wait_for(lambda: (long / "metrics.jsonl").exists() and len(Run(long).metrics) > 1)
         workers, asked = psutil.Process(process.pid).children(recursive=True), time.time()
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=280)
-    assert process.returncode == 130, said
+        os.kill(process.pid, signal.SIGINT)
+        code, said = end_of(process, tmp_path)
+    assert code == 130, said
     assert "pdeplus: running cells save and stop" in said
     assert said.splitlines()[-1].startswith("pdeplus: interrupted; the same command goes on where it stopped")
     assert "Traceback" not in said
@@ -155,8 +160,7 @@ def test_a_signal_lets_running_cells_save_and_the_same_command_goes_on(serial, t
     assert (newest / "manifest.json").stat().st_mtime >= asked
     assert not Run(long).finished
     with command(tmp_path) as process:
-        assert "| Twin |" in process.communicate(timeout=280)[0]
-    assert process.returncode == 0
+        assert "| Twin |" in finish(process, tmp_path)
     assert_same_bits(tmp_path / "smoke", serial)
     assert len(sessions(long)) == 2
     assert len(sessions(first)) + len(sessions(last)) <= 3
@@ -166,8 +170,8 @@ def test_a_signal_counts_also_while_processes_start(tmp_path):
     with command(tmp_path) as process:
         wait_for(psutil.Process(process.pid).children)
         process.terminate()
-        _, said = process.communicate(timeout=280)
-    assert process.returncode == 0, said
+        code, said = end_of(process, tmp_path)
+    assert code == 0, said
     assert said.splitlines()[-1].startswith("pdeplus: stopped by SIGTERM; the same command goes on")
     assert not any(Run(run).finished for run in folders(tmp_path))
     assert not list((tmp_path / "smoke").rglob("*.failed.txt"))
@@ -179,14 +183,11 @@ def test_a_second_signal_does_not_wait(tmp_path):
         worker = worker_in(long, process.pid)
         worker.suspend()  # it can neither save nor end
         workers = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        said = ""
-        while "running cells save and stop" not in said:
-            said = process.stderr.readline()
-            assert said
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=280)
-    assert process.returncode == 130
+        os.kill(process.pid, signal.SIGINT)
+        wait_for(lambda: "running cells save and stop" in (tmp_path / ERRORS).read_text())
+        os.kill(process.pid, signal.SIGINT)
+        code, _ = end_of(process, tmp_path)
+    assert code == 130
     assert not any(one.is_running() for one in workers)
 
 

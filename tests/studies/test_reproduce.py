@@ -17,7 +17,7 @@ from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import experiments, load_experiment
 from pdeplus.studies.reproduction import prepare, reproduce
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("cells_here")]
 """Against hanging, not against a machine that is busy with other work."""
 SIZES = ("full", "small", "smoke")
 TWO_ROWS = """

@@ -11,6 +11,7 @@ from pdeplus.evaluation.records import read_records, to_json
 from pdeplus.studies.cells import KnownRecords
 from pdeplus.studies.reproduction import prepare, reproduce
 
+pytestmark = pytest.mark.usefixtures("cells_here")
 OWN = """
 title = "Own"
 outcome = "comparison"

@@ -10,6 +10,7 @@ from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import load_experiment
 from pdeplus.studies.reproduction import prepare, reproduce
 
+pytestmark = pytest.mark.usefixtures("cells_here")
 PART = """
 title = "Part {name}"
 outcome = "scores"

@@ -47,17 +47,23 @@ JOINT = {"clip_norm": 0.5, "ema": 0.5}
 
 def start(work: Callable[..., Any], *arguments: Any, world: int = 2) -> tuple[list[BaseProcess], list[Connection]]:
     """`work(*arguments)` in so many processes that know each other, and where each sends what comes out."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     pairs = [CONTEXT.Pipe(duplex=False) for _ in range(world)]
     jobs = [
-        CONTEXT.Process(target=_member, args=(rank, world, port, pair[1], work, arguments), daemon=True)
-        for rank, pair in enumerate(pairs)
+        CONTEXT.Process(target=_member, args=(place, pair[1], work, arguments), daemon=True)
+        for place, pair in zip(places(world), pairs, strict=True)
     ]
     for job in jobs:
         job.start()
     return jobs, [pair[0] for pair in pairs]
+
+
+def places(world: int) -> list[dict[str, str]]:
+    """The variables that a launcher gives to each of so many processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1]}
+    own = [{"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1, **shared} for rank in range(world)]
+    return [{name: str(value) for name, value in place.items()} for place in own]
 
 
 def together(work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -85,9 +91,8 @@ def end(jobs: list[BaseProcess]) -> None:
         job.kill()
 
 
-def _member(rank: int, world: int, port: int, sender: Connection, work: Callable[..., Any], arguments: Any) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()} | {"OMP_NUM_THREADS": "1"})
+def _member(place: dict[str, str], sender: Connection, work: Callable[..., Any], arguments: Any) -> None:
+    os.environ.update(place)
     torch.set_num_threads(1)
     buffer = io.BytesIO()
     torch.save(work(*arguments), buffer)

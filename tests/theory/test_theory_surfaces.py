@@ -4,13 +4,14 @@ import io
 import json
 import math
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
 import pytest
 import torch
 from support.theory_run import made_surfaces
 
+from pdeplus.cli import main
 from pdeplus.errors import UserError
 from pdeplus.theory.directional import along_arm, carried
 from pdeplus.theory.figures import surfaces_figure
@@ -156,10 +157,12 @@ def test_too_few_points_are_refused():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with redirect_stdout(io.StringIO()) as printed:
-        out = run_theory(tmp_path_factory.mktemp("theory") / "out", quick=True, seed=0)
-    assert printed.getvalue() == ""
-    return out
+    """Everything, by README's command."""
+    home = tmp_path_factory.mktemp("theory")
+    with chdir(home), redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as left:
+        main(["theory", "--quick", "--out", "theory"])
+    assert (left.value.code, printed.getvalue()) == (0, "theory\n")
+    return home / "theory"
 
 
 def test_everything_is_written(folder):

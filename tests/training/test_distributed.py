@@ -1,6 +1,7 @@
 """Two processes over gloo train as one does: gradients, statistics, random streams, files, ends."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -245,10 +246,10 @@ def test_no_thread_of_gloo_outlives_python(tmp_path):
         "finally:\n"
         "    pathlib.Path('had' + os.environ['RANK']).write_text(''.join(threads()))\n"
     )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    subprocess.run(
-        [*launcher, "job.py", "train", "demo", *SMALL, "--out", "run"], cwd=tmp_path, check=True, timeout=100
-    )
+    command = [sys.executable, "job.py", "train", "demo", *SMALL, "--out", "run"]
+    places = [os.environ | place for place in jobs.places(2)]
+    running = [subprocess.Popen(command, cwd=tmp_path, env=place) for place in places]
+    assert [process.wait(jobs.SECONDS) for process in running] == [0, 0]
     for rank in range(2):
         assert "gloo" in (tmp_path / f"had{rank}").read_text()
         assert "gloo" not in (tmp_path / f"left{rank}").read_text()

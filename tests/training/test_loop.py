@@ -4,13 +4,12 @@ import copy
 import json
 import math
 import shutil
-import subprocess
-import sys
 import tomllib
 
 import pytest
 import tomli_w
 import torch
+from support.forkserver import finish, start
 
 import pdeplus as pp
 from pdeplus.augment.crop_flip import CropFlip
@@ -182,8 +181,7 @@ def test_stepping_by_indexing_is_the_same_convolution():
 def test_a_narrow_network_trains_on_larger_images(tmp_path):
     """In a process of its own, as torch crashes there in channels-last memory on some CPUs."""
     words = ["model.width=8", "data.size=64", "train.limit=40", "train.batch_size=20", "train.epochs=1"]
-    command = [sys.executable, "-m", "pdeplus", "train", "demo", "method.name=erm", *words, "--out", "run"]
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100).returncode == 0
+    finish(start("train", "demo", "method.name=erm", *words, "--out", "run", cwd=tmp_path), tmp_path)
     assert Run.load(tmp_path / "run").finished
 
 

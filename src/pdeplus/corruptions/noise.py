@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from .base import Draws, corruption
@@ -38,7 +38,8 @@ def _tables(rate: float) -> tuple[Tensor, Tensor]:
     lowest = np.floor(np.maximum(mean - REACH * np.sqrt(mean) - REACH, 0))
     most = int((mean + REACH * np.sqrt(mean) + REACH - lowest).max()) + 1
     columns = np.arange(1 << (most - 1).bit_length())  # a power of two, so that splitting a uniform number is exact
-    mass = np.asarray(stats.poisson.pmf(lowest + columns, mean)) * len(columns)
+    number = lowest + columns
+    mass = np.exp(special.xlogy(number, mean) - special.gammaln(number + 1) - mean) * len(columns)
     own = np.ones_like(mass)
     other = np.tile(columns, (LEVELS, 1))
     row = np.arange(LEVELS)

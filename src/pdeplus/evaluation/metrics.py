@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 from torch import Tensor
 
 from ..errors import UserError
@@ -164,7 +164,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     if n == 1:
         return Estimate(mean, None, None, tuple(values))
     spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread  # type: ignore[reportUnknownArgumentType]
+    half = float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * spread
     return Estimate(mean, mean - half, mean + half, tuple(values))
 
 

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import interpolate, stats
+from scipy import interpolate, special
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -373,7 +373,7 @@ def expectation(
     parts = [_moments(problem, points[i : i + ROWS_AT_ONCE], paths, steps, seed, i) for i in starts]
     mean, squares = (torch.cat(columns) for columns in zip(*parts, strict=True))
     error = (squares / (paths - 1) / paths).sqrt()
-    half = float(stats.norm.ppf((1 + confidence) / 2)) * error  # type: ignore[reportUnknownArgumentType]
+    half = float(special.ndtri((1 + confidence) / 2)) * error
     return Expectation(mean=mean, low=mean - half, high=mean + half, standard_error=error)
 
 
