@@ -154,7 +154,7 @@ def test_a_network_that_cannot_be_exported_costs_one_line(copy, monkeypatch):
         def forward(self, x):
             return x.mean((2, 3)) if x.sum() > 0 else x.amax((2, 3))
 
-    monkeypatch.setattr(deployment, "load_model", lambda path, selection: Branching())
+    monkeypatch.setattr(deployment, "load_model", lambda path, selection, trust_code: Branching())
     with pytest.raises(RunFailed, match="the network cannot be exported as torch: ") as caught:
         export(copy, "torch")
     assert "\n" not in str(caught.value)

@@ -9,7 +9,9 @@ import os
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -24,6 +26,18 @@ NEW = {"new": True}
 """Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
 Target = Callable[..., Any]
 Options = Mapping[str, Any]
+_users_code = ContextVar("users_code", default=True)
+"""Whether names may stand for code outside pdeplus."""
+
+
+@contextmanager
+def users_code(allowed: bool) -> Generator[None]:
+    """Within it a name that stands for code outside pdeplus is imported, or refused before anything of it runs."""
+    before = _users_code.set(allowed)
+    try:
+        yield
+    finally:
+        _users_code.reset(before)
 
 
 def names(family: str) -> list[str]:
@@ -37,6 +51,9 @@ def find(family: str, name: str) -> Target:
     """The class or builder behind a name; an unknown name is answered with the known ones."""
     if name.startswith(".") or ("." not in name and name not in names(family)):
         raise unknown(f"{family}: {name!r}", name, names(family))
+    if "." in name and not name.startswith(f"pdeplus.{family}.") and not _users_code.get():
+        way_out = "look at it first, then give --trust-code (Python: trust_code=True)"
+        raise UserError(f"{family}: {name!r} would import the module {name}, which is no part of pdeplus; {way_out}")
     try:
         if "." in name and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())

@@ -45,12 +45,13 @@ DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "ten
 """What the input of an ONNX file may be."""
 
 
-def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
+def load_model(path: str | Path, selection: Selection = "validation", *, trust_code: bool = False) -> nn.Module:
     """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
 
-    It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one.
+    It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one. Code outside
+    pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
-    return plain(Run.load(path).network(selection)).requires_grad_(False)
+    return plain(Run.load(path, trust_code=trust_code).network(selection)).requires_grad_(False)
 
 
 def plain(net: nn.Module) -> nn.Module:
@@ -207,7 +208,7 @@ def export(
         raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
     if format == "onnx":
         require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx", extra="onnx")
-    model, expects = load_model(run.path, selection), run.expects
+    model, expects = load_model(run.path, selection, trust_code=run.trust_code), run.expects
     weights = f"epoch {run.weights(selection)[0]} ({selection})"
     try:
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:

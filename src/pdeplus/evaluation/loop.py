@@ -63,6 +63,7 @@ def evaluate(
     outputs: Outputs = "logits",
     compile: bool = False,
     batch_size: int = BATCH,
+    trust_code: bool = False,
     watch: Watch | None = None,
 ) -> list[Record]:
     """Test a model and return a record for each test set; the clean one comes first.
@@ -92,12 +93,13 @@ def evaluate(
         outputs: whether a given model returns "logits" or "probabilities".
         compile: compile the network by torch.compile, which takes seconds once; a line says so where that fails.
         batch_size: images per forward pass.
+        trust_code: whether code outside pdeplus that a run folder's config names may be imported.
         watch: told of progress.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
     threat = _threat(suite, attack, epsilons, eot, seed)
-    run, source, label = _run_and_data(model, data)
+    run, source, label = _run_and_data(model, data, trust_code)
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
     folder = Path(out) if out is not None else run.path if run else None
     how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
@@ -256,11 +258,11 @@ def _threat(
     return None
 
 
-def _run_and_data(model: object, data: object) -> tuple[Run | None, Source, str]:
+def _run_and_data(model: object, data: object, trust_code: bool) -> tuple[Run | None, Source, str]:
     """The run, where the model is one or its folder, and what to test on: the data set and its name."""
     run = model if isinstance(model, Run) else None
     if isinstance(model, str | Path) and Path(model).suffix != ".onnx":
-        run = Run.load(model)
+        run = Run.load(model, trust_code=trust_code)
     if run is None and data is None:
         given = "the name of a data set, or a Source, or a pair (images, labels)"
         raise UserError(f"say what to test on: data= (--data) {given}")

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
-from .._lib.registry import NEW, check_options, find, resolved, unknown
+from .._lib.registry import NEW, check_options, find, resolved, unknown, users_code
 from ..errors import UserError
 from ..models.base import INPUT_OPTIONS
 
@@ -167,6 +167,17 @@ def to_tables(config: Config) -> dict[str, Any]:
         part = cast(Part, getattr(config, key))
         tables[key] = {"name": part.name, **resolved(family, part.name, part.options, **RULES.get(key, {}))}
     return {**tables, "train": asdict(config.train)}
+
+
+def names_users_code(config: Config) -> bool:
+    """Whether the config names code outside pdeplus, in a part or in a part's part."""
+    tables = to_tables(config)
+    try:
+        with users_code(False):
+            from_tables(tables)
+    except UserError:
+        return True
+    return False
 
 
 def config_hash(config: Config) -> str:

@@ -20,7 +20,7 @@ from .. import __version__
 from .._lib.environment import stamp, written_by
 from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
 from .._lib.long_work import held_back
-from .._lib.registry import build
+from .._lib.registry import build, users_code
 from .._lib.seeds import derive
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
@@ -28,7 +28,7 @@ from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models.base import build_model, check_image_size, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
-from .config import Config, config_hash, load_config, to_tables
+from .config import Config, config_hash, load_config, names_users_code, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
 from .precision import chosen_precision
@@ -56,11 +56,16 @@ class Run:
     """A run folder that training has begun or finished."""
 
     path: Path
+    trust_code: bool = False
+    """Whether modules outside pdeplus that its config names may be imported."""
 
     @staticmethod
-    def load(path: str | Path) -> "Run":
-        """Open a run folder; refuses a folder that is none."""
-        run = Run(Path(path))
+    def load(path: str | Path, *, trust_code: bool = False) -> "Run":
+        """Open a run folder; refuses a folder that is none.
+
+        The folder may come from a stranger: nothing that it names is run unless `trust_code` is true.
+        """
+        run = Run(Path(path), trust_code)
         if not (run.path / "config.toml").is_file():
             raise UserError(f"{path} is not a run folder: it has no config.toml")
         return run
@@ -69,8 +74,11 @@ class Run:
     def config(self) -> Config:
         """The resolved config; a key that this version does not know is named, and whose it is."""
         try:
-            return load_config(self.path / "config.toml")
+            with users_code(self.trust_code):
+                return load_config(self.path / "config.toml")
         except UserError as error:
+            if "would import" in str(error):
+                raise UserError(f"{self.path}: {error}") from error
             if "is not known" not in str(error):
                 raise
             by = f"pdeplus {written_by(self.path)} and this is {__version__}"
@@ -160,16 +168,17 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
     text = tomli_w.dumps(to_tables(config))
     with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
-        return _run(*prepared, folder, None, watch)
+        return _run(*prepared, Run(folder, trust_code=True), None, watch)
 
 
-def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
+def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
     """Go on with an interrupted run; it ends as if it had never been interrupted.
 
-    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits.
+    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits. Code
+    outside pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
     processes = join()
-    run = processes.on_main(lambda: Run.load(path))
+    run = processes.on_main(lambda: Run.load(path, trust_code=trust_code))
     if processes.on_main(lambda: run.finished):
         return run
     with ExitStack() as stack:
@@ -179,7 +188,7 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
         config = processes.on_main(lambda: run.config)
         prepared = processes.together(lambda: _prepare(config))
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
-        return _run(*prepared, run.path, checkpoint, watch)
+        return _run(*prepared, run, checkpoint, watch)
 
 
 def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
@@ -189,10 +198,11 @@ def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None)
     """
     if not (folder / "config.toml").exists():
         return train(config, folder, watch=watch)
-    there = Run.load(folder).config
+    own = names_users_code(config)  # then the folder may name it as well
+    there = Run.load(folder, trust_code=own).config
     if (config_hash(there), there.seed) != (config_hash(config), config.seed):
         raise UserError(f"{folder} holds a run with other settings; choose another folder, or move it away")
-    return resume(folder, watch=watch)
+    return resume(folder, trust_code=own, watch=watch)
 
 
 def _prepare(config: Config) -> tuple[Session, Expects]:
@@ -209,9 +219,9 @@ def _prepare(config: Config) -> tuple[Session, Expects]:
     return open_session(network, method, parts, config.train, config.seed), expects
 
 
-def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
-    processes = session.processes
+    processes, folder = session.processes, run.path
     history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
     with processes.one_voice():
         try:
@@ -228,7 +238,7 @@ def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoin
             raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
         if network is None:
             raise Stopped("stopped, as another process of this job was asked to")
-    return Run(folder)
+    return run
 
 
 def build_source(config: Config) -> Source:
