@@ -8,12 +8,14 @@ import inspect
 import os
 import pkgutil
 import sys
+import traceback
 import types
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from textwrap import shorten
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
@@ -60,6 +62,10 @@ def find(family: str, name: str) -> Target:
         module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may do anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        raise UserError(f"{family}: {name!r} fails in {frame.filename} line {frame.lineno}: {reason}") from error
     provided = FAMILIES[family]
     if provided.islower():
         target = getattr(module, provided, None)
