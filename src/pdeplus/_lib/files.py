@@ -7,12 +7,12 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from secrets import token_hex
 from textwrap import shorten
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 from safetensors.torch import load as parse_safetensors
@@ -70,13 +70,14 @@ def aside(path: Path) -> Generator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def _claim(path: Path) -> tuple[Path, BinaryIO]:
+def _claim(path: Path) -> tuple[Path, AbstractContextManager[Any]]:
     """A file of a new name, locked as long as it is open, so that nobody takes it for left over."""
     while True:
         temporary = path.with_name(f"{TEMPORARY}{token_hex(8)}")
         file = temporary.open("xb")
-        if sys.platform == "win32":
-            return temporary, file
+        if sys.platform == "win32":  # where an open file cannot be renamed
+            file.close()
+            return temporary, nullcontext()
         with suppress(OSError):  # where the system has no locks, nothing is taken for left over
             fcntl.flock(file, fcntl.LOCK_EX)
         if temporary.exists():
@@ -208,13 +209,18 @@ def held(lock: Path, refusal: str, patience: float = -1) -> Generator[None]:
 
 @contextmanager
 def held_in_turn(lock: Path, why: str) -> Generator[None]:
-    """Within it no other process holds this lock; where one does, a warning says why, and its end is waited for."""
+    """Within it no other process holds this lock; where one does, a warning says why, and its end is waited for.
+
+    Where nothing can be written nobody else writes either, and there is no lock.
+    """
     waiting = FileLock(lock)
     try:
         waiting.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
     except Timeout:
         warnings.warn(f"{why}; waiting for its end", stacklevel=3)
         waiting.acquire(poll_interval=0.2)
+    except OSError:
+        pass
     try:
         yield
     finally:

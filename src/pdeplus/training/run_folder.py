@@ -52,8 +52,8 @@ Selection = Literal["last", "validation"]
 """Which epoch's weights."""
 FITTED = 5000
 """Training images that set those parts of a network that images set."""
-LEFT_BEHIND = (LOCK, "config.toml.tmp", TEMPORARY)
-"""How names begin of what a process leaves that is killed before it has begun."""
+LEFT_BEHIND = (LOCK, "config.toml.tmp")
+"""What a process leaves that is killed before it has begun, besides temporary files."""
 SUMS = "sums.json"
 """What a run was trained with, and checksums of the small files that its results depend on; weights have their own."""
 SHOWN_CHANGES = 5
@@ -365,10 +365,14 @@ def score_of(record: Metrics) -> float:
 
 def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
-    if folder.exists() and (not folder.is_dir() or any(not p.name.startswith(LEFT_BEHIND) for p in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not _left(p) for p in folder.iterdir())):
         begun = (folder / "config.toml").exists()
         way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
+
+
+def _left(path: Path) -> bool:
+    return path.name in LEFT_BEHIND or path.name.startswith(TEMPORARY)
 
 
 @contextmanager
