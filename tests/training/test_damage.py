@@ -184,7 +184,7 @@ WRONG = {
     "a list": lambda s, w: [1, 2],
     "no optimiser": lambda s, w: s | {"optimizers": {}},
     "no average": lambda s, w: s | {"averaged": None},
-    "another network": lambda s, w: w.pop(next(iter(w))) is not None and s,
+    "another network": lambda s, w: w.pop(next(name for name in w if name.endswith("weight"))) is not None and s,
     "a field of progress that is none": lambda s, w: s | {"progress": {"speed": 3}},
     "an epoch that is none": lambda s, w: s | {"progress": s["progress"] | {"epoch": "two"}},
     "an epoch too many": lambda s, w: (
