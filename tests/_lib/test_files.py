@@ -3,8 +3,6 @@
 import os
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -65,13 +63,19 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path):
 
 def test_the_second_waits_for_its_turn_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("pdeplus._lib.files.PATIENCE_SECONDS", 0.05)
-    first = held_in_turn(tmp_path / "lock", "taken")
-    first.__enter__()
-    timer = threading.Timer(0.3, first.__exit__, (None, None, None))
-    timer.start()
-    begun = time.monotonic()
-    with pytest.warns(UserWarning, match="taken; waiting for its end"), held_in_turn(tmp_path / "lock", "taken"):
-        assert time.monotonic() - begun >= 0.2
-    timer.join()
-    with held_in_turn(tmp_path / "lock", "taken"):
-        assert Path(tmp_path / "lock").exists()
+    entered = threading.Event()
+
+    def second() -> None:
+        with held_in_turn(tmp_path / "lock", "taken"):
+            entered.set()
+
+    def first() -> None:
+        waiting = threading.Thread(target=second)
+        with held_in_turn(tmp_path / "lock", "taken"):
+            waiting.start()
+            assert not entered.wait(0.5)
+        waiting.join()
+
+    with pytest.warns(UserWarning, match="taken; waiting for its end"):
+        first()
+    assert entered.is_set()

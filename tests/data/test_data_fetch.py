@@ -282,6 +282,7 @@ def test_the_command_needs_nothing_for_what_is_installed_and_has_help(capsys):
     assert "example:\n  pdeplus data list" in out
 
 
+@pytest.mark.filterwarnings("ignore:.*waiting for its end")
 def test_of_two_that_get_a_set_the_second_finds_it(small_set, server, tmp_path, monkeypatch):
     filling, fill, said = threading.Event(), _download._fill, list[str]()
 

@@ -245,6 +245,7 @@ def test_samples_show_the_tested_pixels_and_what_the_network_said(erm, whole, tm
     assert first["confidence"] == pytest.approx(float(p.max()), abs=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*waiting for its end")
 def test_two_evaluations_of_a_folder_take_turns_and_measure_once(erm, tmp_path):
     begun, seen = threading.Event(), list[int]()
 

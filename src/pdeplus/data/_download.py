@@ -104,9 +104,10 @@ def get(name: str, root: str = "") -> str:
             return f"{name} is already in {here}"
         if target.exists():
             raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
-        done = _get(origin, base, target)
-        lock.unlink(missing_ok=True)  # whoever waits for it finds the set
-        return done
+        try:
+            return _get(origin, base, target)
+        finally:
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the set
 
 
 def _get(origin: Origin, base: Path, target: Path) -> str:
