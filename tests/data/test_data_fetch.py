@@ -292,7 +292,7 @@ def test_of_two_that_get_a_set_the_second_finds_it(small_set, server, tmp_path, 
         return fill(*given)
 
     monkeypatch.setattr(_download, "_fill", slowly)
-    (tmp_path / ".cifar-100-python-left").mkdir()
+    (tmp_path / ".small-left").mkdir()
     both = [threading.Thread(target=lambda: said.append(get("cifar100", str(tmp_path)))) for _ in range(2)]
     both[0].start()
     assert filling.wait(100)

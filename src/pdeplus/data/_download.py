@@ -99,19 +99,17 @@ def get(name: str, root: str = "") -> str:
     make_folder(base)
     lock = base / f".{origin.folder}.lock"
     with held_in_turn(lock, f"another process gets {name}"):
-        here = find_folder(origin, root)
-        if here is not None:
-            return f"{name} is already in {here}"
-        if target.exists():
-            raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
         try:
-            return _get(origin, base, target)
+            here = find_folder(origin, root)
+            return f"{name} is already in {here}" if here is not None else _get(origin, base, target)
         finally:
             lock.unlink(missing_ok=True)  # whoever waits for it finds the set
 
 
 def _get(origin: Origin, base: Path, target: Path) -> str:
     """Download and unpack a data set; what a process left that was killed at this is removed first."""
+    if target.exists():
+        raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
     for left in base.glob(f".{origin.folder}-*"):
         shutil.rmtree(left, ignore_errors=True)
     new = [file for file in (base / file_name(url) for url in origin.downloads) if not file.exists()]
