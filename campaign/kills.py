@@ -103,31 +103,38 @@ def kill(tally: Tally, kills: int, number: int, folder: Path, only: str = "") ->
 def _trial(
     tally: Tally, case: Case, wanted: object, seconds: float, chance: random.Random, place: Path, most: int
 ) -> int:
-    """Kill a command once to three times, let it end, and compare; returns the number of kills."""
+    """Kill a command once to three times, let it end, and compare; returns the number of kills, which a row counts.
+
+    A command that ends before its kill is compared as well, and not counted unless it ends badly.
+    """
     killed, words = 0, case.begin
     for _ in range(min(chance.randint(1, 3), most)):
         process = start(*words, cwd=place)
         process.join(chance.uniform(0, seconds))
-        if process.exitcode is not None:
-            if process.exitcode:
-                tally.add(f"killed {case.name}", "traceback", (place / SHOWN).read_text())
-            break
+        ended = process.exitcode is not None
         process.kill()
         process.join()
-        killed += 1
         words = case.again(place)
+        if ended:
+            break
+        killed += 1
+    outcome, about = _compared(case, wanted, words, place)
+    for _ in range(killed if outcome == "unchanged" else max(killed, 1)):
+        tally.add(f"killed {case.name}", outcome, about)
+    return killed
+
+
+def _compared(case: Case, wanted: object, words: list[str], place: Path) -> tuple[str, str]:
+    """Let a command end, and say whether it ends in what it should and leaves nothing else."""
     try:
         _run(words, place, may_be_done=True)
-        outcome = "unchanged" if case.result(place) == wanted else "changed"
-        left = [str(path.name) for path in place.rglob("*") if path.name.startswith((TEMPORARY, ".export-"))]
-        tally.add(
-            f"killed {case.name}", outcome if not left else "lost", f"left behind: {left}" if left else str(place)
-        )
+        found = case.result(place)
     except (OSError, AssertionError) as error:
-        tally.add(f"killed {case.name}", "lost", str(error))
-    for _ in range(killed - 1):  # a row counts kills
-        tally.add(f"killed {case.name}", "unchanged")
-    return max(killed, 1)
+        return "lost", str(error)
+    left = [path.name for path in place.rglob("*") if path.name.startswith((TEMPORARY, ".export-"))]
+    if left:
+        return "lost", f"it left {left} behind"
+    return ("unchanged", "") if found == wanted else ("changed", str(place))
 
 
 def _new(folder: Path, name: str) -> Path:
