@@ -5,7 +5,7 @@ READY := .venv/.ready
 QUICK := test_architecture.py _lib core models methods/test_pde_plus.py cli \
 	training/test_config.py training/test_loop.py training/test_before_the_rooms.py
 
-.PHONY: demo test quick lint format benchmark clean
+.PHONY: demo test quick lint format benchmark campaign package clean
 
 demo: $(READY)  ## the whole story in minutes
 	$(BIN)/pdeplus demo
@@ -28,6 +28,12 @@ format: $(READY)
 benchmark: $(READY)  ## speed, as ratios measured in one run
 	$(BIN)/python -m benchmarks --out benchmarks
 	$(BIN)/python -m benchmarks augment fidelity
+
+campaign: $(READY)  ## kills, damaged files and hostile input, for hours
+	$(BIN)/python -m campaign $(CAMPAIGN)
+
+package: $(READY)  ## sdist and wheel, built and tried in fresh environments
+	$(PYTHON) tools/package.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'

@@ -266,3 +266,11 @@ def test_an_experiment_is_not_taken_for_a_preset(capsys):
     code, _, told = answer(capsys, "train", "table1_cifar10")
     assert code == 2
     assert told == "pdeplus: table1_cifar10 is an experiment, of several runs: pdeplus reproduce table1_cifar10\n"
+
+
+def test_a_reader_that_stops_early_is_no_error(tmp_path):
+    command = [sys.executable, "-m", "pdeplus", "list", "methods"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, b"")

@@ -280,3 +280,24 @@ def test_the_command_needs_nothing_for_what_is_installed_and_has_help(capsys):
     code, out, _ = answer(capsys, "data", "--help")
     assert code == 0
     assert "example:\n  pdeplus data list" in out
+
+
+@pytest.mark.filterwarnings("ignore:.*waiting for its end")
+def test_of_two_that_get_a_set_the_second_finds_it(small_set, server, tmp_path, monkeypatch):
+    filling, fill, said = threading.Event(), _download._fill, list[str]()
+
+    def slowly(*given):
+        filling.set()
+        threading.Event().wait(0.3)
+        return fill(*given)
+
+    monkeypatch.setattr(_download, "_fill", slowly)
+    (tmp_path / ".small-left").mkdir()
+    both = [threading.Thread(target=lambda: said.append(get("cifar100", str(tmp_path)))) for _ in range(2)]
+    both[0].start()
+    assert filling.wait(100)
+    both[1].start()
+    for one in both:
+        one.join()
+    assert ["already" in words for words in said] == [False, True]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

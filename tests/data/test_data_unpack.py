@@ -1,5 +1,6 @@
 """Archives are unpacked to the byte, or refused without harm."""
 
+import gzip
 import io
 import tarfile
 import zipfile
@@ -67,3 +68,38 @@ def test_hostile_and_damaged_archives_are_refused(tmp_path, raw, word):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     written = [path for path in (tmp_path / "in").rglob("*") if path.name in ("escaped", "link", "bomb")]
     assert written == []
+
+
+def _tar_header(size: int) -> bytes:
+    """A tar.gz whose only header announces an extended header of so many bytes, all zeros."""
+    info = tarfile.TarInfo("set/a")
+    info.type, info.size = tarfile.XHDTYPE, size
+    out = io.BytesIO()
+    with gzip.open(out, "wb", compresslevel=1) as packed:
+        packed.write(info.tobuf())
+        packed.write(bytes(30_000_000))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        (_tar_header(30_000_000), "in a header"),
+        (_tar_header(8**11 - 1), "in a header"),
+        (_tar_header(1 << 70), "damaged|header"),
+    ],
+    ids=range(3),
+)
+def test_a_header_that_expands_without_end_is_refused_at_its_announcement(tmp_path, raw, word):
+    (tmp_path / "x").write_bytes(raw)
+    with pytest.raises(UserError, match=word):
+        unpack(tmp_path / "x", tmp_path / "out")
+
+
+def test_an_entry_without_a_name_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x", "w") as archive:
+        archive.writestr("name", b"x")
+        archive.infolist()[0].filename = ""
+        archive.infolist()[0].orig_filename = ""
+    with pytest.raises(UserError, match="no name|damaged"):
+        unpack(tmp_path / "x", tmp_path / "out")

@@ -111,8 +111,10 @@ def test_predictions_by_hand(run, folder):
     assert sum(p for _, p in said.top) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no sums.json")
 def test_the_average_is_the_methods_own(run, folder, tmp_path):
     other = Run.load(shutil.copytree(run.path, tmp_path / "other"))
+    (other.path / "sums.json").unlink()
     config = other.path / "config.toml"
     config.write_text(config.read_text().replace('average = "probabilities"', 'average = "logits"'))
     x = torch.from_numpy(read_picture(folder / "a.png")).permute(2, 0, 1)[None].float() / 255

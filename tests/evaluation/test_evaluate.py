@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import shutil
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -241,3 +243,22 @@ def test_samples_show_the_tested_pixels_and_what_the_network_said(erm, whole, tm
     assert first["label"] == str(int(images.labels[first["index"]]))
     assert first["prediction"] == str(int(p.argmax()))
     assert first["confidence"] == pytest.approx(float(p.max()), abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*waiting for its end")
+def test_two_evaluations_of_a_folder_take_turns_and_measure_once(erm, tmp_path):
+    begun, seen = threading.Event(), list[int]()
+
+    def slow(n, of):
+        begun.set()
+        time.sleep(0.2)
+
+    first = threading.Thread(
+        target=pp.evaluate, args=(erm, "clean"), kwargs={"out": tmp_path, "limit": 20, "watch": slow}
+    )
+    first.start()
+    assert begun.wait(100)
+    pp.evaluate(erm, "clean", out=tmp_path, limit=20, watch=lambda n, of: seen.append(n))
+    first.join()
+    assert seen == []
+    assert (tmp_path / "records.jsonl").read_text().count("\n") == 1

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 import zipfile
 
@@ -154,7 +155,7 @@ def test_a_network_that_cannot_be_exported_costs_one_line(copy, monkeypatch):
         def forward(self, x):
             return x.mean((2, 3)) if x.sum() > 0 else x.amax((2, 3))
 
-    monkeypatch.setattr(deployment, "load_model", lambda path, selection: Branching())
+    monkeypatch.setattr(deployment, "load_model", lambda path, selection, trust_code: Branching())
     with pytest.raises(RunFailed, match="the network cannot be exported as torch: ") as caught:
         export(copy, "torch")
     assert "\n" not in str(caught.value)
@@ -212,3 +213,32 @@ def test_files_that_are_no_network(capfd, tmp_path):
             OnnxModel(tmp_path / name)
         assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+FULL_DISK = """
+import resource, sys
+from pdeplus.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # as on a full disk, more bytes to a file fail
+main(["export", sys.argv[1], "--format", sys.argv[2], "--out", sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize("format", SUFFIX)
+def test_a_full_disk_is_told_and_leaves_nothing(copy, tmp_path, format):
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", FULL_DISK, str(copy.path), format, str(tmp_path / "out" / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "model cannot be written: File too large" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1]", "{", '["\\ud800"]'])
+def test_metadata_of_others_are_no_names(tmp_path, text):
+    fixed(tmp_path / "m.onnx", 1)
+    model = onnx.load(tmp_path / "m.onnx")
+    model.metadata_props.add(key="classes", value=text)
+    onnx.save(model, tmp_path / "m.onnx")
+    classes = OnnxModel(tmp_path / "m.onnx").classes
+    assert classes is None or "".join(classes).encode()

@@ -30,7 +30,7 @@ def logged(folder: Path, *records: dict) -> Run:
     """A run folder as far as its metrics are read."""
     folder.mkdir()
     (folder / "config.toml").write_text("")
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"seconds": 1.0} | record) + "\n" for record in records))
     return Run(folder)
 
 

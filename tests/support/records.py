@@ -114,7 +114,12 @@ def made_run(folder: Path, records: Sequence[Record], *, epochs: int = 12, sigma
 
 def _epoch(epoch: int, sigmas: bool, pace: int) -> dict[str, float]:
     done = 1 - np.exp(-epoch * pace / 50)
-    record = {"epoch": epoch, "loss/task": 2.3 * (1 - done) + 0.1, "validation/accuracy": 0.1 + 0.85 * done}
+    record = {
+        "epoch": epoch,
+        "loss/task": 2.3 * (1 - done) + 0.1,
+        "validation/accuracy": 0.1 + 0.85 * done,
+        "seconds": 1.0,
+    }
     blocks = {f"sigma/layer{i}": 0.1 * i + 0.3 * done for i in range(1, 5)} if sigmas else {}
     return record | blocks | ({"loss/coverage": 1.5 - done} if sigmas else {})
 

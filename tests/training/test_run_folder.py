@@ -114,21 +114,36 @@ def test_a_damaged_config_is_no_other_version(run, value):
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b"\xff", b'{"shape": [3, 8, 8]}', b'{"classes": ["a"], "shape": [3, 8]}',
-     b'{"classes": ["a"], "shape": [3, 0, 8]}', b'{"classes": "ab", "shape": [3, 8, 8]}'],
+     b'{"classes": ["a"], "shape": [3, 0, 8]}', b'{"classes": "ab", "shape": [3, 8, 8]}',
+     b'{"classes": ["a"], "shape": [3, Infinity, 8]}', b'{"classes": ["a"], "shape": [3, NaN, 8]}', b"[" * 100_000],
+    ids=range(11),
 )  # fmt: skip
 def test_a_damaged_model_json(run, content):
     (run.path / "model.json").write_bytes(content)
     assert re.search(r"model\.json is damaged; .*delete it", refusal(lambda: run.model))
 
 
-@pytest.mark.parametrize("line", [b'{"epoch": 2, "lo', b"\xff\xfe", b"7", b""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"epoch": 2, "lo', b"\xff\xfe", b"7", b"", b"null", b"{}", b"[" * 100_000,
+        b'{"epoch": 2, "seconds": 1.0}', b'{"epoch": 2, "seconds": 1.0, "validation/accuracy": NaN}',
+        b'{"epoch": 2, "seconds": 1.0, "validation/accuracy": "0.5"}',
+        b'{"epoch": 2, "seconds": 1.0, "validation/accuracy": 0.5, "loss/task": [1]}',
+        b'{"epoch": 2, "seconds": 1e999, "validation/accuracy": 0.5}',
+        b'{"epoch": ' + b"9" * 5000 + b', "seconds": 1, "validation/accuracy": 0.5}',
+    ],
+    ids=range(13),
+)  # fmt: skip
 def test_a_damaged_line_of_metrics(run, line):
     path = run.path / "metrics.jsonl"
     path.write_bytes(path.read_bytes() + line + b"\n")
     assert refusal(lambda: run.metrics) == (f"{path}: line 2 is damaged; remove it, or put the file back from a copy")
 
 
+@pytest.mark.filterwarnings("ignore:.* has no sums.json")
 def test_weights_of_another_network(run):
+    (run.path / "sums.json").unlink()
     path = run.path / "model.json"
     path.write_text(json.dumps({"classes": ["cat", "dog"], "shape": [3, 16, 16]}))
     words = refusal(lambda: run.network("last"))
@@ -140,3 +155,11 @@ def test_weights_of_another_network(run):
     shutil.copy(run.path / "best.safetensors", run.path / "model.safetensors")
     path.write_text(json.dumps({"classes": list(DIGITS), "shape": [3, 16, 16]}))
     assert "holds weights of another network: Missing key(s)" in refusal(lambda: run.network("last"))
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/escaped", "a/b", "..\\\\x", "../../x/y"])
+def test_a_name_cannot_lead_out_of_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = pp.load_config("demo", [*QUICK, f"name='{name}'"])
+    assert "leads out of runs; choose a folder with --out" in refusal(lambda: pp.train(config))
+    assert not list(tmp_path.iterdir())

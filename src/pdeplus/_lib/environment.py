@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed as dist
@@ -43,15 +43,26 @@ def environment() -> dict[str, Any]:
 
 def stamp(folder: Path) -> None:
     """Add this session's environment; warn where it differs so that resume may not be exact."""
-    path = folder / FILE
-    sessions: list[dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else []
-    now = environment()
+    path, now = folder / FILE, environment()
+    sessions = read_sessions(path)
     for key in ("torch", "threads", "processes", "devices", "system"):
         began = sessions[0].get(key, now[key]) if sessions else now[key]
         if began != now[key]:
             text = f"this session has {key} {now[key]}, the run began with {began}: bits may differ"
             warnings.warn(text, stacklevel=2)
     write_file(path, json.dumps([*sessions, now], indent=1).encode())
+
+
+def read_sessions(path: Path) -> list[dict[str, Any]]:
+    """The sessions in an environment.json; where it is damaged none, and a warning: no result depends on them."""
+    if not path.exists():
+        return []
+    with contextlib.suppress(ValueError, RecursionError):
+        sessions = json.loads(path.read_bytes())
+        if isinstance(sessions, list) and all(isinstance(one, dict) for one in cast(list[Any], sessions)):
+            return cast(list[dict[str, Any]], sessions)
+    warnings.warn(f"{path} is damaged: what it told of earlier sessions is left out", stacklevel=3)
+    return []
 
 
 @contextlib.contextmanager
@@ -70,6 +81,6 @@ def one_thread() -> Generator[None]:
 
 def written_by(folder: Path) -> str:
     """The version that began a run, as far as its environment.json tells."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         return str(json.loads((folder / FILE).read_bytes())[0]["pdeplus"])
     return "of an unknown version"

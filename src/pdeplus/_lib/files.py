@@ -1,18 +1,36 @@
 """Files that survive a power cut, and one process at a time in a folder."""
 
+import hashlib
+import json
 import os
+import sys
+import tomllib
+import warnings
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from secrets import token_hex
+from textwrap import shorten
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as to_safetensors
-from torch import Tensor
+from torch import Tensor, uint8
 
 from ..errors import UserError
 
+if sys.platform != "win32":
+    import fcntl
+
 LOCK = "lock"
+SUM = "sha256"
+"""What the checksum of weights is called in their file."""
+TEMPORARY = ".pdeplus-"
+"""How the names of files begin that are being written."""
+DEEPEST = 20
+"""Tables within tables that a config may have."""
 PATIENCE_SECONDS = 1.0
 """A killed process is gone a moment before its lock is."""
 
@@ -27,14 +45,54 @@ def make_folder(folder: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
+    with aside(path) as temporary:
         write_synced(temporary, data)
-        temporary.replace(path)
+
+
+@contextmanager
+def aside(path: Path) -> Generator[Path]:
+    """Within it there is a new empty file beside `path`, which takes its place at the end; after an error it is gone.
+
+    Nobody else writes into it, and what writers left here that were killed is removed.
+    """
+    temporary = None
+    try:
+        _remove_left_over(path.parent)
+        temporary, claim = _claim(path)
+        with claim:
+            yield temporary
+            temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _claim(path: Path) -> tuple[Path, AbstractContextManager[Any]]:
+    """A file of a new name, locked as long as it is open, so that nobody takes it for left over."""
+    while True:
+        temporary = path.with_name(f"{TEMPORARY}{token_hex(8)}")
+        file = temporary.open("xb")
+        if sys.platform == "win32":  # where an open file cannot be renamed
+            file.close()
+            return temporary, nullcontext()
+        with suppress(OSError):  # where the system has no locks, nothing is taken for left over
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if temporary.exists():
+            return temporary, file
+        file.close()  # it was taken for left over before it was locked
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove the files of `aside` in this folder whose writers are gone, which is when nobody holds their locks."""
+    if sys.platform == "win32":
+        return
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError), path.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -55,17 +113,84 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def read_toml(path: Path | Traversable, what: str) -> dict[str, Any]:
+    """The tables in a TOML file; what cannot be read is answered in a line that begins with `what`."""
+    return parse_toml(path.read_bytes(), what)
+
+
+def parse_toml(data: bytes | str, what: str) -> dict[str, Any]:
+    """The tables in TOML text; texts, numbers and depth are those that a config can have."""
+    try:
+        return cast(dict[str, Any], _plain(tomllib.loads(data if isinstance(data, str) else data.decode())))
+    except (ValueError, RecursionError) as error:  # of which tomllib's own is one
+        reason = shorten(str(error), 200, placeholder=" …")
+        raise UserError(f"{what}: {reason}") from error
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value, unless it goes too deep, or has a whole number of more than 64 bits or a text that names no file."""
+    if depth > DEEPEST:
+        raise ValueError(f"tables and lists go deeper than {DEEPEST} levels")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError("a whole number has more than 64 bits")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("a text has a zero byte in it")
+    if isinstance(value, dict):
+        table = cast(dict[str, Any], value)
+        return {_plain(key): _plain(item, depth + 1) for key, item in table.items()}
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in cast(list[Any], value)]
+    return value
+
+
+def readable(text: object) -> str:
+    """The text with what UTF-8 cannot hold, such as bytes of a file's name that are no text, as escapes."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
+def sync_all() -> None:
+    """Make all that was written last through a power cut, where the system can: many files at once."""
+    if hasattr(os, "sync"):
+        os.sync()
+
+
+def sum_of(data: bytes) -> str:
+    """The SHA-256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def encode_weights(weights: Mapping[str, Tensor]) -> bytes:
-    """Weights as safetensors; tensors that share memory are stored each for itself."""
-    return to_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in weights.items()})
+    """Weights as safetensors with their checksum; tensors that share memory are stored each for itself."""
+    alone = {name: t.detach().cpu().contiguous().clone() for name, t in weights.items()}
+    return to_safetensors(alone, {SUM: _sum_of_weights(alone)})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights in a safetensors file, or one line that says why not."""
+    """The weights in a safetensors file, or one line that says why not; the checksum must fit where there is one."""
     try:
-        return parse_safetensors(path.read_bytes())
+        data = path.read_bytes()
+        weights = parse_safetensors(data)
+        wanted = _metadata(data).get(SUM)
     except Exception as error:
         raise UserError(f"{path} cannot be read as weights: {error}") from error
+    if wanted is not None and wanted != _sum_of_weights(weights):
+        raise UserError(f"{path} is damaged: it does not match its checksum; put it back from a copy")
+    return weights
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """What a safetensors file says of itself: the header is JSON behind its length in eight bytes."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return header.get("__metadata__", {})
+
+
+def _sum_of_weights(weights: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of names, types, shapes and values."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -80,6 +205,26 @@ def held(lock: Path, refusal: str, patience: float = -1) -> Generator[None]:
         raise UserError(refusal) from error
     with taken:
         yield
+
+
+@contextmanager
+def held_in_turn(lock: Path, why: str) -> Generator[None]:
+    """Within it no other process holds this lock; where one does, a warning says why, and its end is waited for.
+
+    Where nothing can be written nobody else writes either, and there is no lock.
+    """
+    waiting = FileLock(lock)
+    try:
+        waiting.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
+    except Timeout:
+        warnings.warn(f"{why}; waiting for its end", stacklevel=3)
+        waiting.acquire(poll_interval=0.2)
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        waiting.release()
 
 
 def locked(folder: Path, patience: float = PATIENCE_SECONDS) -> AbstractContextManager[None]:

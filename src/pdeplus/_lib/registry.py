@@ -8,10 +8,14 @@ import inspect
 import os
 import pkgutil
 import sys
+import traceback
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from textwrap import shorten
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from ..errors import UserError
@@ -24,6 +28,18 @@ NEW = {"new": True}
 """Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
 Target = Callable[..., Any]
 Options = Mapping[str, Any]
+_users_code = ContextVar("users_code", default=True)
+"""Whether names may stand for code outside pdeplus."""
+
+
+@contextmanager
+def users_code(allowed: bool) -> Generator[None]:
+    """Within it a name that stands for code outside pdeplus is imported, or refused before anything of it runs."""
+    before = _users_code.set(allowed)
+    try:
+        yield
+    finally:
+        _users_code.reset(before)
 
 
 def names(family: str) -> list[str]:
@@ -37,12 +53,19 @@ def find(family: str, name: str) -> Target:
     """The class or builder behind a name; an unknown name is answered with the known ones."""
     if name.startswith(".") or ("." not in name and name not in names(family)):
         raise unknown(f"{family}: {name!r}", name, names(family))
+    if "." in name and not name.startswith(f"pdeplus.{family}.") and not _users_code.get():
+        way_out = "look at it first, then give --trust-code (Python: trust_code=True)"
+        raise UserError(f"{family}: {name!r} would import the module {name}, which is no part of pdeplus; {way_out}")
     try:
         if "." in name and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
         module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
     except ModuleNotFoundError as error:
         raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may do anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        raise UserError(f"{family}: {name!r} fails in {frame.filename} line {frame.lineno}: {reason}") from error
     provided = FAMILIES[family]
     if provided.islower():
         target = getattr(module, provided, None)

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import indent
 from typing import Any, NoReturn, final
@@ -27,13 +28,21 @@ AGAIN = "the same command goes on where it stopped (training: pdeplus train --re
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit: 0 done, 2 a user's error in one line, 1 a failure, 130 interrupted."""
+    """Run one command and exit: 0 done, 2 a user's error in one line, 1 a failure, 130 interrupted.
+
+    Whoever reads the output may stop before its end, as `head` does: that is no error.
+    """
     try:
         with warnings.catch_warnings(), stopping():
             warnings.showwarning = _warn
+            if isinstance(sys.stdout, TextIOWrapper):  # names of files may hold what UTF-8 cannot
+                sys.stdout.reconfigure(errors="backslashreplace")
             options = parse(sys.argv[1:] if arguments is None else arguments)
             _check_alone(options.command)
             options.handler(options)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
     except UserError as error:
         _leave(2, str(error))
     except RunFailed as error:
@@ -53,6 +62,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     A mistake is a UserError.
     """
     parser = build_parser()
+    if any("\0" in word for word in arguments):
+        raise UserError("an argument has a zero byte in it, which no name of a file can have")
     if arguments and arguments[0] in MOVED:
         raise UserError(f"{arguments[0]} is no command; {MOVED[arguments[0]]}")
     options, rest = parser.parse_known_args(arguments)

@@ -5,6 +5,8 @@ pdeplus analyse runs/erm runs/pde --out analysis
 
 import argparse
 
+from .base import add_trust
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; coverage needs train.keep_every=1")
@@ -12,6 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="analysis", metavar="DIR", help=out)
     parser.add_argument("--images", type=int, default=256, metavar="N", help="held-out images to use (default: 256)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all randomness (default: 0)")
+    add_trust(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -19,5 +22,5 @@ def run(options: argparse.Namespace) -> None:
     from ..studies.analysis.summary import analyse
     from ..training.run_folder import Run
 
-    runs = [Run.load(path) for path in options.runs]
+    runs = [Run.load(path, trust_code=options.trust_code) for path in options.runs]
     print(analyse(runs, options.out, images=options.images, seed=options.seed))

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._lib.files import write_file
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
 from ..corruptions.weather import describe_frost
@@ -58,7 +59,7 @@ def run_demo(out: str | Path, overrides: Sequence[str] = ()) -> None:
             records += evaluate(run, watch=count)
     page = report(runs, folder / "report.html", files=folder / "files", title="pdeplus: the demo")
     table = format_table(records)
-    (folder / "table.md").write_text(table, "utf-8")
+    write_file(folder / "table.md", table.encode())
     print(table)
     print(_finding(records))
     print(f"The test images are CIFAR-C's corruptions of the digits, regenerated; frost: {describe_frost()}")

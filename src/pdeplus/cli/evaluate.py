@@ -24,7 +24,7 @@ from ..evaluation.loop import evaluate
 from ..evaluation.records import Selection
 from ..evaluation.summary import Series, accuracies_by_test, scores, series_of
 from ..evaluation.test_sets import Wanted
-from .base import add_choice, build_data, pick
+from .base import add_choice, add_trust, build_data, pick
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="what tables call the model (default: its method)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile: faster after the first seconds")
     parser.add_argument("--out", metavar="DIR", help="folder for records.jsonl (default: the run folder)")
+    add_trust(parser)
     attack = parser.add_argument_group("options of --suite adversarial")
     attack.add_argument("--attack", choices=tuple(ATTACKS), help="which attack (default: pgd)")
     attack.add_argument("--norm", choices=choices(Norm), help="how the change of an image is measured (default: linf)")
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> None:
 
     Behind an attacked one come the sanity checks. Nothing is printed before all are done.
     """
-    chosen = pick(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out", "compile")
+    chosen = pick(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out")
+    chosen |= pick(options, "compile", "trust_code")
     chosen |= {"severities": sorted(set(options.severity))} if options.severity else {}
     chosen |= _threat(options)
     lines = list[str]()

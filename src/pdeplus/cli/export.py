@@ -7,7 +7,7 @@ import argparse
 
 from ..evaluation.deployment import Format, export
 from ..training.run_folder import Run
-from .base import add_choice, add_selection
+from .base import add_choice, add_selection, add_trust
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,10 +15,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_choice(parser, "--format", Format, required=True, help="ONNX, or torch's exported program")
     parser.add_argument("--out", metavar="FILE", help="new file (default: model.onnx or model.pt2 in the run folder)")
     add_selection(parser)
+    add_trust(parser)
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def run(options: argparse.Namespace) -> None:
     """Write the file, and print where it is and how closely it agrees."""
-    run = Run.load(options.run)
+    run = Run.load(options.run, trust_code=options.trust_code)
     print(export(run, options.format, options.out, selection=options.selection, force=options.force))

@@ -7,7 +7,7 @@ import argparse
 
 from ..evaluation.deployment import Prediction, format_predictions, predict_pictures
 from ..training.run_folder import Run
-from .base import add_selection, pick
+from .base import add_selection, add_trust, pick
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     parser.add_argument("--top", type=int, default=3, metavar="K", help="how many classes to name (default: 3)")
     parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    add_trust(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the noise (default: 0)")
 
 
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     chosen = pick(options, "samples", "selection", "top", "seed")
     rows = list[Prediction]()
     try:
-        for row in predict_pictures(Run.load(options.run), options.images, **chosen):
+        for row in predict_pictures(Run.load(options.run, trust_code=options.trust_code), options.images, **chosen):
             if options.json:
                 print(row.to_json())
             else:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import UserError
+from .base import add_trust
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     dry = "only say how many FLOPs and minutes it would take, and what accuracy to expect"
     parser.add_argument("--dry-run", action="store_true", help=dry)
     parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder")
+    add_trust(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -68,4 +70,4 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         return partial(train, load_config(options.preset, options.overrides), options.out)
     if Run.load(options.resume).finished:
         raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
-    return partial(resume, options.resume)
+    return partial(resume, options.resume, trust_code=options.trust_code)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from .._lib.files import held, write_file
+from .._lib.files import held, sync_all, sync_folder, write_file
 from .._lib.long_work import Item, Result, in_order
 from .._lib.seeds import derive
 from ..data._pictures import Picture, picture_files, read_picture
@@ -106,6 +106,7 @@ def _grow_array(images: Images, path: Path, name: str, plan: CorruptionPlan, wat
         except OSError as error:
             raise UserError(f"{part} cannot be written: {error.strerror}; make room and call again") from error
     part.replace(path)
+    sync_folder(path.parent)
 
 
 def _blocks(done: int, n: int, size: int) -> Iterator[range]:
@@ -127,6 +128,7 @@ def corrupt_labelled(images: Images, folders: Sequence[str], out: Path, plan: Co
     with _claimed(out, plan, {"layout": "folders", **_described(images)}) as complete:
         for done in _in_order(work, range(len(images)), plan.workers):
             watch(done)
+        sync_all()
         complete(*plan.names)
 
 
@@ -146,6 +148,7 @@ def corrupt_folder(folder: Path, out: Path, plan: CorruptionPlan, watch: Watch) 
     with _claimed(out, plan, {"layout": "mirrored", "folder": str(folder.resolve())}) as complete:
         for done in _in_order(work, files, plan.workers):
             watch(done)
+        sync_all()
         complete(*plan.names)
 
 

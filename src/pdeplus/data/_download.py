@@ -6,6 +6,7 @@ import http.client
 import importlib
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -17,11 +18,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, final
+from typing import IO, cast, final
 
 from tqdm import tqdm
 
 from .._lib import registry
+from .._lib.files import held_in_turn, make_folder, sync_all, sync_folder
 from ..errors import UserError
 
 ATTEMPTS = 5
@@ -35,7 +37,13 @@ GROWTH = 20
 """An archive may grow to so many times its size …"""
 ALLOWANCE = 100_000_000
 """… and so many bytes more."""
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+HEADER = 1 << 24
+"""Bytes that the header of an entry may have."""
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error,
+    EOFError, RuntimeError, ValueError, LookupError, OverflowError,
+)  # fmt: skip
+"""What the readers of archives raise where one is damaged."""
 Entry = tuple[str, int, IO[bytes]]
 """Name, announced size and contents."""
 
@@ -88,19 +96,34 @@ def get(name: str, root: str = "") -> str:
     base, target = data_root(root), data_root(root) / origin.folder
     if not origin.downloads:
         raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
+    make_folder(base)
+    lock = base / f".{origin.folder}.lock"
+    with held_in_turn(lock, f"another process gets {name}"):
+        try:
+            here = find_folder(origin, root)
+            return f"{name} is already in {here}" if here is not None else _get(origin, base, target)
+        finally:
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the set
+
+
+def _get(origin: Origin, base: Path, target: Path) -> str:
+    """Download and unpack a data set; what a process left that was killed at this is removed first."""
     if target.exists():
         raise UserError(f"{target} has no {lacking(origin, target)}; move it away and try again")
-    base.mkdir(parents=True, exist_ok=True)
+    for left in base.glob(f".{origin.folder}-*"):
+        shutil.rmtree(left, ignore_errors=True)
     new = [file for file in (base / file_name(url) for url in origin.downloads) if not file.exists()]
     with tempfile.TemporaryDirectory(prefix=f".{origin.folder}-", dir=base) as scratch:
         source = _fill(origin, base, Path(scratch))
         filled = Path(scratch) / origin.folder
         if lacking(origin, filled):
             raise UserError(f"{source} has no {origin.folder}/{lacking(origin, filled)}")
+        sync_all()
         filled.rename(target)
+        sync_folder(base)
     for file in new:
         file.unlink(missing_ok=True)
-    return f"{name} is in {target} (from {source})"
+    return f"{origin.name} is in {target} (from {source})"
 
 
 def _fill(origin: Origin, base: Path, scratch: Path) -> str:
@@ -265,16 +288,56 @@ def unpack(archive: Path, folder: Path) -> None:
                 announced = sum(info.file_size for info in packed.infolist())
                 _write_all(_zip_entries(packed, archive), archive, folder, announced)
         else:
-            with tarfile.open(archive) as packed:
+            with Unpacked(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as packed:
                 announced = sum(member.size for member in packed if member.isfile())
                 _write_all(_tar_entries(packed, archive), archive, folder, announced)
+    except UserError:
+        raise
     except _BROKEN as error:
         raise UserError(f"{archive} is damaged or no archive: {error}") from error
 
 
+@final
+class Unpacked:
+    """The tar file in an archive, which may be packed by gzip; refuses to grow beyond reason, in all or in a header."""
+
+    def __init__(self, archive: Path) -> None:
+        self.archive, self.most = archive, most_of(archive)
+        with archive.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        self.stream = cast(IO[bytes], gzip.GzipFile(archive)) if packed else archive.open("rb")
+
+    def __enter__(self) -> "Unpacked":
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.stream.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; contents are read in blocks, so that what asks for more than a header can have is none."""
+        if not 0 <= size <= HEADER:
+            raise UserError(f"{self.archive} would grow by {size / 1e9:.1f} GB in a header, which no such archive does")
+        return self.stream.read(size)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place from the start."""
+        if place > self.most:
+            raise UserError(f"{self.archive} would grow to {place / 1e9:.1f} GB, which no such archive does")
+        return self.stream.seek(place, whence)
+
+    def tell(self) -> int:
+        """The place from the start."""
+        return self.stream.tell()
+
+
+def most_of(archive: Path) -> int:
+    """The bytes that an archive may grow to."""
+    return GROWTH * archive.stat().st_size + ALLOWANCE
+
+
 def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced: int) -> None:
     folder.mkdir(parents=True)
-    if announced > GROWTH * archive.stat().st_size + ALLOWANCE:
+    if announced > most_of(archive):
         raise UserError(f"{archive} would grow to {announced / 1e9:.1f} GB, which no such archive does")
     if announced > shutil.disk_usage(folder).free:
         raise UserError(f"{archive} needs {announced / 1e9:.1f} GB, more than is free in {folder.parent}")
@@ -296,6 +359,8 @@ def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced:
 
 def _zip_entries(packed: zipfile.ZipFile, archive: Path) -> Iterator[Entry]:
     for info in packed.infolist():
+        if not info.filename:
+            raise UserError(f"{archive}: an entry has no name")
         if info.external_attr >> 28 == 0o12:
             raise UserError(f"{archive}: {info.filename} is a link")
         if not info.is_dir():

@@ -178,7 +178,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         manifest: Any = json.loads(path.read_bytes())
         if all(isinstance(manifest[key], list) for key in ("wanted", "complete")):
             return cast(dict[str, Any], manifest)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise UserError(f"{path} is damaged; make the set anew in another folder")
 

@@ -139,14 +139,17 @@ def read_sanity(folder: Path) -> list[dict[str, Any]]:
     """What the folder's file of sanity checks holds; a missing or damaged one holds nothing."""
     try:
         return [dict(one) for one in cast(list[Any], json.loads((folder / FILE).read_bytes()))]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return []
 
 
 def sanity_lines(folder: Path, model: str, origin: str, weights: str, samples: int) -> list[str]:
-    """The verdicts on one evaluation, a line each."""
+    """The verdicts on one evaluation, a line each; none where the file is damaged."""
     wanted = {"model": model, "origin": origin, "weights": weights, "samples": samples}
-    return [Check(**check).line for one in read_sanity(folder) if _same(one, wanted) for check in one["checks"]]
+    try:
+        return [Check(**check).line for one in read_sanity(folder) if _same(one, wanted) for check in one["checks"]]
+    except (LookupError, TypeError):
+        return []
 
 
 def _same(one: dict[str, Any], wanted: dict[str, Any]) -> bool:

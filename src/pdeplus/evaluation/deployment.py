@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import os
-import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
+from .._lib.files import aside, readable, write_synced
 from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
@@ -45,12 +45,13 @@ DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "ten
 """What the input of an ONNX file may be."""
 
 
-def load_model(path: str | Path, selection: Selection = "validation") -> nn.Module:
+def load_model(path: str | Path, selection: Selection = "validation", *, trust_code: bool = False) -> nn.Module:
     """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
 
-    It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one.
+    It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one. Code outside
+    pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
-    return plain(Run.load(path).network(selection)).requires_grad_(False)
+    return plain(Run.load(path, trust_code=trust_code).network(selection)).requires_grad_(False)
 
 
 def plain(net: nn.Module) -> nn.Module:
@@ -207,17 +208,14 @@ def export(
         raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
     if format == "onnx":
         require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx", extra="onnx")
-    model, expects = load_model(run.path, selection), run.expects
+    model, expects = load_model(run.path, selection, trust_code=run.trust_code), run.expects
     weights = f"epoch {run.weights(selection)[0]} ({selection})"
-    try:
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
-            written = Path(folder) / f"model{SUFFIX[format]}"
-            gap = _write_and_compare(model, expects, format, written)
-            if not gap <= TOLERANCE:
-                raise RunFailed(f"{path} was not written: its logits are {gap:.1e} from torch's, above {TOLERANCE:g}")
-            written.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    data = _encoded(model, expects, format)
+    with aside(path) as written:
+        write_synced(written, data)
+        gap = _compared(model, expects, format, written)
+        if not gap <= TOLERANCE:
+            raise RunFailed(f"{path} was not written: its logits are {gap:.1e} from torch's, above {TOLERANCE:g}")
     return Exported(path=path, bytes=path.stat().st_size, difference=gap, weights=weights)
 
 
@@ -228,29 +226,44 @@ def difference(model: nn.Module, exported: Callable[[Tensor], Tensor], shape: tu
     return float(torch.stack([(model(x) - exported(x)).abs().max() for x in images]).max())
 
 
-def _write_and_compare(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
-    """Write the file with what it says of itself, read it again, and return its largest difference."""
+def _encoded(model: nn.Module, expects: Expects, format: Format) -> bytes:
+    """The network as the bytes of a file, with what it says of itself.
+
+    The exporters do not write it themselves: on a full disk they would end the process.
+    """
     channels, height, width = expects.shape
     about = {"classes": json.dumps(expects.classes), "input": f"float B×{channels}×{height}×{width} in [0, 1]"}
     example = torch.zeros(2, *expects.shape)  # from a batch of one the exporter would conclude that it is always one
     shapes = ({0: torch.export.Dim("batch")},)
+    with _exporting(format):
+        if format == "onnx":
+            names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
+            onnx: Any = torch.onnx.export(model, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names)
+            for node in onnx.model.graph:
+                node.metadata_props.clear()  # it names files of this machine
+            onnx.model.metadata_props.update(about)
+            return onnx.model_proto.SerializeToString()
+        program = torch.export.export(model, (example,), dynamic_shapes=shapes)
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # it names files of this machine
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer, extra_files=dict[str, Any](about))
+        return buffer.getvalue()
+
+
+def _compared(model: nn.Module, expects: Expects, format: Format, path: Path) -> float:
+    """The largest difference of a logit between the network and the file."""
+    with _exporting(format):
+        read = OnnxModel(path) if format == "onnx" else torch.export.load(io.BytesIO(path.read_bytes())).module()
+        return difference(model, read, expects.shape)
+
+
+@contextlib.contextmanager
+def _exporting(format: Format) -> Generator[None]:
+    """Within it the exporters are quiet, and what they raise is told in one line."""
     try:
         with _quiet():
-            if format == "onnx":
-                names: dict[str, Any] = {"input_names": ["images"], "output_names": ["logits"]}
-                onnx: Any = torch.onnx.export(
-                    model, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
-                )
-                for node in onnx.model.graph:
-                    node.metadata_props.clear()  # it names files of this machine
-                onnx.model.metadata_props.update(about)
-                onnx.save(path, external_data=False)
-                return difference(model, OnnxModel(path), expects.shape)
-            program = torch.export.export(model, (example,), dynamic_shapes=shapes)
-            for node in program.graph.nodes:
-                node.meta.pop("stack_trace", None)  # it names files of this machine
-            torch.export.save(program, path, extra_files=dict[str, Any](about))
-            return difference(model, torch.export.load(path).module(), expects.shape)
+            yield
     except OSError:
         raise
     except Exception as error:  # a network of the user's own may hold anything
@@ -333,7 +346,7 @@ class OnnxModel:
             found = ", ".join(f"{i.type} {_shape(i.shape)}" for i in inputs)
             raise UserError(f"{path} takes {found}; a network of one input of floats, B×C×H×W, is needed")
         self._input, self._shape = inputs[0], cast("list[int | str | None]", inputs[0].shape)
-        self.classes = _classes(self._session.get_modelmeta().custom_metadata_map.get("classes"))
+        self.classes = _classes(self._session)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits, B×classes, in float32."""
@@ -362,12 +375,12 @@ class OnnxModel:
         return logits
 
 
-def _classes(text: str | None) -> tuple[str, ...] | None:
+def _classes(session: Any) -> tuple[str, ...] | None:
     """Names from the file's metadata; what another program may have put there is no list of names."""
-    with contextlib.suppress(ValueError):
-        names = json.loads(text or "null")
+    with contextlib.suppress(ValueError, RecursionError):  # the metadata may not even be text
+        names = json.loads(session.get_modelmeta().custom_metadata_map.get("classes") or "null")
         if isinstance(names, list) and all(isinstance(name, str) for name in cast(list[Any], names)):
-            return tuple(cast(list[str], names))
+            return tuple(readable(name) for name in cast(list[str], names))
     return None
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from .._lib.environment import environment
-from .._lib.files import make_folder, write_file
+from .._lib.files import held_in_turn, make_folder, write_file
 from .._lib.seeds import generator_for
 from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # neither is loaded but for the adversarial suite
 
 FILE = "records.jsonl"
 SAMPLES_FILE = "samples.json"
+LOCK_FILE = "evaluate.lock"
 SHOWN_SEVERITIES = (0, 3)
 """Sample images are clean ones and those in the middle of the range."""
 BATCH = 250
@@ -63,6 +64,7 @@ def evaluate(
     outputs: Outputs = "logits",
     compile: bool = False,
     batch_size: int = BATCH,
+    trust_code: bool = False,
     watch: Watch | None = None,
 ) -> list[Record]:
     """Test a model and return a record for each test set; the clean one comes first.
@@ -92,12 +94,13 @@ def evaluate(
         outputs: whether a given model returns "logits" or "probabilities".
         compile: compile the network by torch.compile, which takes seconds once; a line says so where that fails.
         batch_size: images per forward pass.
+        trust_code: whether code outside pdeplus that a run folder's config names may be imported.
         watch: told of progress.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
     threat = _threat(suite, attack, epsilons, eot, seed)
-    run, source, label = _run_and_data(model, data)
+    run, source, label = _run_and_data(model, data, trust_code)
     tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
     folder = Path(out) if out is not None else run.path if run else None
     how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
@@ -117,13 +120,29 @@ def measure(
     batch_size: int,
     watch: Watch | None,
 ) -> list[Record]:
-    """The records of all test sets; those that the folder holds are not measured again, the others are added to it."""
+    """The records of all test sets; those that the folder holds are not measured again, the others are added to it.
+
+    Of two processes that measure into the same folder the second waits, and then finds what the first has measured.
+    """
     if threat is not None:
         tests = threat.against(tested, tests)
     if tested.classes is not None:
         _check_classes(len(tested.classes), tests, tested.classes)
-    if folder is not None:
-        make_folder(folder)
+    if folder is None:
+        return _measure_missing(tested, tests, threat, None, batch_size, watch)
+    make_folder(folder)
+    with held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process"):
+        return _measure_missing(tested, tests, threat, folder, batch_size, watch)
+
+
+def _measure_missing(
+    tested: ModelUnderTest,
+    tests: TestSuite,
+    threat: "Threat | None",
+    folder: Path | None,
+    batch_size: int,
+    watch: Watch | None,
+) -> list[Record]:
     known = _recorded(folder / FILE) if folder is not None else {}
     now = environment()
     drafts = [(test, _draft(tested, tests, test, batch_size, now)) for test in tests.sets]
@@ -256,11 +275,11 @@ def _threat(
     return None
 
 
-def _run_and_data(model: object, data: object) -> tuple[Run | None, Source, str]:
+def _run_and_data(model: object, data: object, trust_code: bool) -> tuple[Run | None, Source, str]:
     """The run, where the model is one or its folder, and what to test on: the data set and its name."""
     run = model if isinstance(model, Run) else None
     if isinstance(model, str | Path) and Path(model).suffix != ".onnx":
-        run = Run.load(model)
+        run = Run.load(model, trust_code=trust_code)
     if run is None and data is None:
         given = "the name of a data set, or a Source, or a pair (images, labels)"
         raise UserError(f"say what to test on: data= (--data) {given}")
@@ -353,7 +372,7 @@ def _add_samples(path: Path, about: str, samples: list[dict[str, Any]]) -> None:
     try:
         content = json.loads(path.read_bytes())
         earlier = list[dict[str, Any]](content["images"]) if content["about"] == about else []
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         earlier = []
     new = {(image["corruption"], image["severity"]) for image in samples}
     kept = [image for image in earlier if (image["corruption"], image["severity"]) not in new]

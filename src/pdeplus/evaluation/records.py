@@ -7,18 +7,20 @@ import base64
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast, final, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.files import held
+from .._lib.files import held, readable
 from ..errors import UserError
 
 FORMAT = 1
 """Version of a line's format; a change in the meaning of a field counts it up."""
+LARGEST = 1e30
+"""What no number in a record comes near; of whole numbers, 2^63 is the limit."""
 CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
 TestKey = tuple[str, int]
@@ -174,6 +176,12 @@ def to_json(record: Record) -> str:
     return json.dumps(vars(record), ensure_ascii=False)
 
 
+def readable_record(record: Record) -> Record:
+    """The record with texts that any page or terminal can show."""
+    texts = {name: readable(value) for name, value in vars(record).items() if isinstance(value, str)}
+    return replace(record, **texts, overlaps=tuple(map(readable, record.overlaps)))  # type: ignore[reportArgumentType]
+
+
 def identity(record: Record) -> tuple[Any, ...]:
     """What was measured: two records that agree in this are the same measurement."""
     r = record
@@ -236,7 +244,12 @@ _BINS = ([int, int, float], [int, int, int])
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a JSON value can be the field's."""
     if hint is Bin:
-        return isinstance(value, list) and [type(one) for one in cast(list[Any], value)] in _BINS
+        row = cast(list[Any], value) if isinstance(value, list) else []
+        return [type(one) for one in row] in _BINS and all(_fits(one, float) for one in row)
+    if isinstance(value, int | float) and not abs(value) < (
+        2**63 if hint is int else LARGEST
+    ):  # nor infinity, which JSON writes as 1e999
+        return False
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(hint, type):

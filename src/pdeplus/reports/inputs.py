@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
+from .._lib.environment import FILE as ENVIRONMENT
+from .._lib.environment import read_sessions
+from .._lib.files import readable
 from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
-from ..evaluation.records import Record, identity, read_records
+from ..evaluation.records import Record, identity, read_records, readable_record
 from ..evaluation.summary import Series, accuracies_by_test, attack_size, compare, find_baseline, scores, series_of
 from ..training.run_folder import Run
 from ..training.session import Metrics
@@ -87,7 +90,8 @@ def gather(given: Item | Iterable[Item]) -> Material:
             folders[path.resolve()] = _read_folder(path, found)
     if not records:
         raise UserError("there is no record to report: pdeplus evaluate RUN writes them")
-    return Material(tuple({identity(r): r for r in records}.values()), tuple(folders.values()))
+    latest = {identity(r): readable_record(r) for r in records}
+    return Material(tuple(latest.values()), tuple(folders.values()))
 
 
 def _records_of(path: Path) -> list[Record]:
@@ -106,15 +110,12 @@ def _records_of(path: Path) -> list[Record]:
 
 
 def _read_folder(path: Path, records: list[Record]) -> Folder:
-    sessions = _read_json(path / "environment.json", list[dict[str, Any]]())
-    if not isinstance(sessions, list) or not all(isinstance(one, dict) for one in cast(list[Any], sessions)):
-        raise UserError(f"{path / 'environment.json'} holds no list of sessions; put it back from a copy or delete it")
     return Folder(
-        name=path.resolve().name,
-        label=records[0].model,
+        name=readable(path.resolve().name),
+        label=readable(records[0].model),
         seed=records[0].seed,
         metrics=tuple(Run(path).metrics),
-        sessions=tuple(cast(list[dict[str, Any]], sessions)),
+        sessions=tuple(read_sessions(path / ENVIRONMENT)),
         samples=_read_samples(path / "samples.json"),
     )
 
@@ -125,9 +126,14 @@ def _read_samples(path: Path) -> tuple[Sample, ...]:
         if not all(base64.b64decode(one["png"], validate=True).startswith(PNG) for one in content["images"]):
             raise ValueError("an image is no PNG")
         kinds = Sample.__annotations__.items()
-        return tuple(Sample(**{name: kind(one[name]) for name, kind in kinds}) for one in content["images"])
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        return tuple(Sample(**{name: _kept(kind(one[name])) for name, kind in kinds}) for one in content["images"])
+    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
         raise UserError(f"{path} is damaged ({error}); delete it, and the report comes without its images") from error
+
+
+def _kept(value: Any) -> Any:
+    """The value as a page can show it."""
+    return readable(value) if isinstance(value, str) else value
 
 
 def _read_json(path: Path, default: Any) -> Any:
@@ -135,7 +141,7 @@ def _read_json(path: Path, default: Any) -> Any:
         return default
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); put it back from a copy or delete it") from error
 
 

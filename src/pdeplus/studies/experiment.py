@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast, final, get_args
 
+from .._lib.files import read_toml
 from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
 from ..training.config import Part, preset_settings, presets
@@ -113,17 +114,14 @@ def load_experiment(name: str | Path) -> Experiment:
     if path.suffix == ".toml":
         if not path.is_file():
             raise UserError(f"experiment {name}: there is no such file")
-        text = path.read_text("utf-8")
+        file = path
     elif str(name) in experiments():
-        text = (_folder() / f"{name}.toml").read_text("utf-8")
+        file = _folder() / f"{name}.toml"
     elif str(name) in presets():
         raise UserError(f"{name} is a preset, of one run: pdeplus train {name}")
     else:
         raise unknown(f"experiment {str(name)!r}", str(name), list(experiments()))
-    try:
-        return _experiment(path.stem, tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"experiment {name}: {error}") from error
+    return _experiment(path.stem, read_toml(file, f"experiment {name}"))
 
 
 def _folder() -> Any:

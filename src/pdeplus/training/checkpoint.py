@@ -1,11 +1,10 @@
 """Checkpoints that survive a power cut: written aside, checked by hash, renamed into place.
 
-A checkpoint is a folder with weights.safetensors, state.pt (tensors and plain values; read with weights_only) and
-manifest.json (their SHA-256). Until the final rename it has a temporary name, so a folder with a final name is whole; a
-damaged one is recognised by its hashes.
+A checkpoint is a folder with weights.safetensors, state.pt (tensors and plain values; read with weights_only),
+config.toml (that of the run when it was saved) and manifest.json (their SHA-256). Until the final rename it has a
+temporary name, so a folder with a final name is whole; a damaged one is recognised by its hashes.
 """
 
-import hashlib
 import io
 import json
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load as parse_safetensors
 
-from .._lib.files import encode_weights, sync_folder, write_synced
+from .._lib.files import encode_weights, sum_of, sync_folder, write_synced
 from ..errors import UserError
 from .session import Checkpoint
 
@@ -28,7 +27,9 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
     buffer = io.BytesIO()
     torch.save(checkpoint.state, buffer)
     files = {"weights.safetensors": encode_weights(checkpoint.weights), "state.pt": buffer.getvalue()}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    if checkpoint.config is not None:
+        files["config.toml"] = checkpoint.config
+    hashes = {name: sum_of(data) for name, data in files.items()}
     files["manifest.json"] = json.dumps(hashes, indent=1).encode()
     final, temporary = folder / f"{step:09d}", folder / f"{step:09d}.tmp"
     try:
@@ -56,12 +57,14 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     for path in reversed(steps):
         try:
             hashes = json.loads((path / "manifest.json").read_bytes())
-            data = {name: (path / name).read_bytes() for name in ("weights.safetensors", "state.pt")}
+            names = ["weights.safetensors", "state.pt", *(name for name in hashes if name == "config.toml")]
+            data = {name: (path / name).read_bytes() for name in names}
             for name, content in data.items():
-                if hashlib.sha256(content).hexdigest() != hashes[name]:
+                if sum_of(content) != hashes[name]:
                     raise ValueError(f"{name} does not match its hash")
             state = torch.load(io.BytesIO(data["state.pt"]), weights_only=True)
-            return Checkpoint(parse_safetensors(data["weights.safetensors"]), state)
+            weights = parse_safetensors(data["weights.safetensors"])
+            return Checkpoint(weights, state, data.get("config.toml"), path)
         except Exception as error:
             warnings.warn(f"checkpoint {path} is damaged ({error}); trying the one before it", stacklevel=2)
     if steps:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, cast, get_type_hints
 
-from .._lib.registry import NEW, check_options, find, resolved, unknown
+from .._lib.files import DEEPEST, parse_toml, read_toml
+from .._lib.registry import NEW, check_options, find, resolved, unknown, users_code
 from ..errors import UserError
 from ..models.base import INPUT_OPTIONS
 
@@ -169,6 +171,40 @@ def to_tables(config: Config) -> dict[str, Any]:
     return {**tables, "train": asdict(config.train)}
 
 
+def names_users_code(config: Config) -> bool:
+    """Whether the config names code outside pdeplus, in a part or in a part's part."""
+    tables = to_tables(config)
+    try:
+        with users_code(False):
+            from_tables(tables)
+    except UserError:
+        return True
+    return False
+
+
+def setting_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between the tables of two config files, but for what no result depends on, in words."""
+    before, after = _flat(then), _flat(now)
+    free = ["name", "train.checkpoint_seconds"]
+    if before.get("data.name") != "image_folder":  # whose root is the data set
+        free.append("data.root")
+    keys = [key for key in {**before, **after} if key not in free and repr(before.get(key)) != repr(after.get(key))]
+
+    def shown(values: Mapping[str, Any], key: str) -> str:
+        return shorten(repr(values[key]), 60, placeholder=" …") if key in values else "missing"
+
+    return [f"{key} is {shown(after, key)}, was {shown(before, key)}" for key in keys]
+
+
+def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values in nested tables by their dotted keys."""
+    found = dict[str, Any]()
+    for key, value in tables.items():
+        table = cast(Mapping[str, Any], value) if isinstance(value, Mapping) else None
+        found |= {above + key: value} if table is None else _flat(table, f"{above}{key}.")
+    return found
+
+
 def config_hash(config: Config) -> str:
     """Tells configs apart but for their name, their seed and the place of their data."""
     tables = to_tables(replace(config, name="", seed=0))
@@ -230,10 +266,7 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
         file = PRESETS / f"{preset}.toml"
     else:
         raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
-    try:
-        tables = tomllib.loads(file.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"preset {preset}: {error}") from error
+    tables = read_toml(file, f"preset {preset}")
     base = tables.pop("extends", None)
     tables.setdefault("name", file.name.removesuffix(".toml"))
     if base is None:
@@ -248,11 +281,14 @@ def insert(tables: dict[str, Any], override: str) -> None:
     """Put one key=value into nested tables."""
     key, equals, text = override.partition("=")
     *path, last = key.strip().split(".")
-    if not equals or not last:
-        raise UserError(f"{override!r} is not of the form key=value, e.g. train.epochs=10")
+    shown = shorten(repr(override), 80, placeholder=" …")
+    if not equals or not last or len(path) > DEEPEST:
+        raise UserError(f"{shown} is not of the form key=value, e.g. train.epochs=10")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}", shown)["value"]
+    except UserError as error:
+        if not isinstance(error.__cause__, tomllib.TOMLDecodeError) or "\0" in text:
+            raise
         value = text  # a bare word is a text
     for part in path:
         beneath = tables.setdefault(part, {})

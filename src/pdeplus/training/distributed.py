@@ -182,13 +182,18 @@ def join() -> Processes:
 
     Only where there are several does this wait, until all have come.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
+    way_out = "start them with torchrun, or unset WORLD_SIZE"
+    world = os.environ.get("WORLD_SIZE") or "1"
+    if world == "1":
         return Processes(device=_device())
-    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        if name not in os.environ:
-            way_out = "start them with torchrun, or unset WORLD_SIZE"
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        value = os.environ.get(name)
+        if value is None:
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
+        if name != "MASTER_ADDR" and not value.isdecimal():
+            raise UserError(f"{name}={value} is no number of processes or ports; {way_out}")
+    if int(os.environ["RANK"]) >= int(world):
+        raise UserError(f"RANK={os.environ['RANK']} must be below WORLD_SIZE={world}; {way_out}")
     device = _device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
         import_module("torch.distributed.nn")  # before there is a group: else its defaults hold it to the end

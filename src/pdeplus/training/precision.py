@@ -40,11 +40,11 @@ def chosen_precision(session: Session, folder: Path) -> str:
         return session.settings.precision
     path = folder / FILE
     if path.is_file():
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
             kept = json.loads(path.read_bytes())["precision"]
             if kept in get_args(Candidate):
                 return kept
-        raise UserError(f"{path} is damaged; put it back from a copy, or set train.precision in config.toml")
+        raise UserError(f"{path} is damaged; put it back from a copy, or delete it, and it is measured anew")
     # what bf16 speeds up narrow networks have little of, and in channels-last memory it can crash them
     seconds = {} if is_narrow(session.model) else time_steps(session)
     precision = faster(seconds) if seconds else "fp32"

@@ -5,7 +5,8 @@ Of several processes the main one alone writes.
 
 import json
 import textwrap
-from collections.abc import Callable, Generator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,9 +19,21 @@ from torch import nn
 
 from .. import __version__
 from .._lib.environment import stamp, written_by
-from .._lib.files import LOCK, encode_weights, locked, make_folder, read_weights, write_file
+from .._lib.files import (
+    LOCK,
+    TEMPORARY,
+    encode_weights,
+    locked,
+    make_folder,
+    parse_toml,
+    read_toml,
+    read_weights,
+    readable,
+    sum_of,
+    write_file,
+)
 from .._lib.long_work import held_back
-from .._lib.registry import build
+from .._lib.registry import build, users_code
 from .._lib.seeds import derive
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
@@ -28,18 +41,24 @@ from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models.base import build_model, check_image_size, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
-from .config import Config, config_hash, load_config, to_tables
+from .config import Config, config_hash, load_config, names_users_code, setting_changes, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
 from .precision import chosen_precision
 from .selection import shifted
-from .session import Checkpoint, Metrics, Progress, Session, Watch, open_session
+from .session import Checkpoint, Metrics, Progress, Session, Watch, is_epoch, open_session, read_progress
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
 FITTED = 5000
 """Training images that set those parts of a network that images set."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
+"""What a process leaves that is killed before it has begun, besides temporary files."""
+SUMS = "sums.json"
+"""What a run was trained with, and checksums of the small files that its results depend on; weights have their own."""
+SHOWN_CHANGES = 5
+"""Changed settings that a message names."""
+UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
 
 
 @final
@@ -56,32 +75,66 @@ class Run:
     """A run folder that training has begun or finished."""
 
     path: Path
+    trust_code: bool = False
+    """Whether modules outside pdeplus that its config names may be imported."""
 
     @staticmethod
-    def load(path: str | Path) -> "Run":
-        """Open a run folder; refuses a folder that is none."""
-        run = Run(Path(path))
-        if not (run.path / "config.toml").is_file():
-            raise UserError(f"{path} is not a run folder: it has no config.toml")
+    def load(path: str | Path, *, trust_code: bool = False) -> "Run":
+        """Open a run folder; refuses a folder that is none.
+
+        The folder may come from a stranger: nothing that it names is run unless `trust_code` is true.
+        """
+        run = Run(Path(path), trust_code)
+        if "\0" in str(path) or not (run.path / "config.toml").is_file():
+            raise UserError(f"{readable(path)} is not a run folder: it has no config.toml")
         return run
 
     @property
     def config(self) -> Config:
         """The resolved config; a key that this version does not know is named, and whose it is."""
+        path = self.path / "config.toml"
         try:
-            return load_config(self.path / "config.toml")
+            with users_code(self.trust_code):
+                config = load_config(path)
         except UserError as error:
+            if "would import" in str(error):
+                raise UserError(f"{self.path}: {error}") from error
             if "is not known" not in str(error):
                 raise
             by = f"pdeplus {written_by(self.path)} and this is {__version__}"
             raise UserError(f"{self.path} was written by {by}, which cannot read its config: {error}") from error
+        if self.finished and "config" in self.sums:
+            changes = setting_changes(self.sums["config"], read_toml(path, str(path)))
+            if changes:
+                raise UserError(f"{path} is not what the run was trained with: {_some(changes)}; {UNCHECKED}")
+        return config
+
+    @property
+    def sums(self) -> Mapping[str, Any]:
+        """The contents of sums.json; empty in a folder of an older version."""
+        path = self.path / SUMS
+        if not path.is_file():
+            return {}
+        with suppress(ValueError, RecursionError):
+            content = json.loads(path.read_bytes())
+            if isinstance(content, dict) and isinstance(content.get("config"), dict):
+                return cast(Mapping[str, Any], content)
+        raise UserError(f"{path} is damaged; put it back from a copy, or delete it to go on without checks")
+
+    def _check_sum(self, path: Path, data: bytes) -> None:
+        """Refuse a file that has changed since training ended."""
+        if self.finished and self.sums.get(path.name, sum_of(data)) != sum_of(data):
+            raise UserError(f"{path} has changed since training ended: it does not match {SUMS}; {UNCHECKED}")
 
     @property
     def expects(self) -> Expects:
         """The network's classes and image shape; of an older run folder, which does not tell, its data set's."""
         path = self.path / "model.json"
         if path.is_file():
-            return _read_expects(path)
+            data = path.read_bytes()
+            expects = _parse_expects(data, path)
+            self._check_sum(path, data)
+            return expects
         try:
             source = build_source(self.config)
             return expects_of(source, source.train())
@@ -92,14 +145,17 @@ class Run:
     def metrics(self) -> list[Metrics]:
         """One record per finished epoch; a damaged one is refused by its line."""
         path = self.path / "metrics.jsonl"
+        data = path.read_bytes() if path.exists() else b""
         found = list[Metrics]()
-        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
-            with suppress(ValueError):
+        for number, line in enumerate(data.splitlines(), 1):
+            with suppress(ValueError, RecursionError):
                 record = json.loads(line)
-                if isinstance(record, dict):
+                if is_epoch(record):
                     found.append(cast(Metrics, record))
             if len(found) < number:
                 raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
+        if data:
+            self._check_sum(path, data)
         return found
 
     @property
@@ -135,10 +191,17 @@ class Run:
         return (len(scores) if selection == "last" else best), path
 
     def load_weights(self, path: Path) -> nn.Module:
-        """The run's network with the weights in a file, in eval mode."""
-        config = self.config
-        model = build_network(config, build_method(config), self.expects)
+        """The run's network with the weights in a file, in eval mode; what was damaged since training is refused."""
+        config, expects = self.config, self.expects
+        if self.finished and not self.sums:
+            unseen = "damage to its files may go unnoticed"
+            warnings.warn(f"{self.path} has no {SUMS}, as is usual in older versions: {unseen}", stacklevel=2)
         weights = read_weights(path)
+        try:
+            model = build_network(config, build_method(config), expects)
+        except (RuntimeError, MemoryError, OverflowError) as error:
+            reason = textwrap.shorten(str(error), 200, placeholder=" …")
+            raise UserError(f"{self.path}: the network of its config.toml cannot be built: {reason}") from error
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -154,22 +217,25 @@ def train(config: Config, out: str | Path | None = None, *, watch: Watch | None 
     processes, which all call this, the main one alone writes and calls `watch`.
     """
     default = f"{config.name}-{config.method.name}-seed{config.seed}"
+    if out is None and (Path(default).name != default or "\\" in default):
+        raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
     folder, processes = Path(out) if out is not None else Path("runs") / default, join()
     processes.on_main(lambda: check_unused(folder))
     prepared = processes.together(lambda: _prepare(config))
     text = tomli_w.dumps(to_tables(config))
     with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
-        return _run(*prepared, folder, None, watch)
+        return _run(*prepared, Run(folder, trust_code=True), None, watch)
 
 
-def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
+def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
     """Go on with an interrupted run; it ends as if it had never been interrupted.
 
-    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits.
+    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits. Code
+    outside pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
     processes = join()
-    run = processes.on_main(lambda: Run.load(path))
+    run = processes.on_main(lambda: Run.load(path, trust_code=trust_code))
     if processes.on_main(lambda: run.finished):
         return run
     with ExitStack() as stack:
@@ -177,9 +243,29 @@ def resume(path: str | Path, *, watch: Watch | None = None) -> Run:
         if processes.on_main(lambda: run.finished):
             return run  # by another process, a moment ago
         config = processes.on_main(lambda: run.config)
-        prepared = processes.together(lambda: _prepare(config))
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
-        return _run(*prepared, run.path, checkpoint, watch)
+        processes.on_main(lambda: check_unchanged(run, checkpoint))
+        prepared = processes.together(lambda: _prepare(config))
+        return _run(*prepared, run, checkpoint, watch)
+
+
+def check_unchanged(run: Run, checkpoint: Checkpoint | None) -> None:
+    """Refuse to go on with settings other than those that the run began with, and its checkpoint was saved with."""
+    path, earlier = run.path / "config.toml", [run.sums.get("config", {})]
+    if checkpoint is not None and checkpoint.config is not None:
+        earlier.append(parse_toml(checkpoint.config, f"{checkpoint.path}/config.toml"))
+    now = read_toml(path, str(path))
+    changes = [change for then in earlier if then for change in setting_changes(then, now)]
+    if changes:
+        copy = checkpoint.path / "config.toml" if checkpoint is not None and checkpoint.path is not None else "a copy"
+        way_out = f"put it back from {copy}, or begin a new run: pdeplus train {path} --out DIR"
+        raise UserError(f"{path} is not what the run began with: {_some(list(dict.fromkeys(changes)))}; {way_out}")
+
+
+def _some(changes: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(changes) - SHOWN_CHANGES} more" if len(changes) > SHOWN_CHANGES else ""
+    return ", ".join(changes[:SHOWN_CHANGES]) + more
 
 
 def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
@@ -189,10 +275,11 @@ def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None)
     """
     if not (folder / "config.toml").exists():
         return train(config, folder, watch=watch)
-    there = Run.load(folder).config
+    own = names_users_code(config)  # then the folder may name it as well
+    there = Run.load(folder, trust_code=own).config
     if (config_hash(there), there.seed) != (config_hash(config), config.seed):
         raise UserError(f"{folder} holds a run with other settings; choose another folder, or move it away")
-    return resume(folder, watch=watch)
+    return resume(folder, trust_code=own, watch=watch)
 
 
 def _prepare(config: Config) -> tuple[Session, Expects]:
@@ -209,26 +296,30 @@ def _prepare(config: Config) -> tuple[Session, Expects]:
     return open_session(network, method, parts, config.train, config.seed), expects
 
 
-def _run(session: Session, expects: Expects, folder: Path, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
-    processes = session.processes
-    history = cast(list[Metrics], checkpoint.state["progress"]["history"] if checkpoint else [])
+    processes, folder = session.processes, run.path
+    history = read_progress(checkpoint).history if checkpoint else []
     with processes.one_voice():
         try:
             processes.on_main(lambda: begin_files(folder, asdict(expects), history))
             session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
             with held_back() as stop, tensorboard(folder) if processes.main else nullcontext() as show:
-                save = partial(save_checkpoint, folder / "checkpoints")
+                config = (folder / "config.toml").read_bytes() if processes.main else b""
+
+                def save(step: int, state: Checkpoint) -> None:
+                    save_checkpoint(folder / "checkpoints", step, replace(state, config=config))
+
                 on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
                 on_step: Watch = watch or (lambda step, steps, progress, logs: None)
                 network = fit(session, resume=checkpoint, save=save, on_step=on_step, on_epoch=on_epoch, stop=stop)
                 if network is not None:
-                    processes.on_main(lambda: write_weights(folder / "model.safetensors", network))
+                    processes.on_main(lambda: finish_files(folder, network))
         except ProcessLost as error:
             raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
         if network is None:
             raise Stopped("stopped, as another process of this job was asked to")
-    return Run(folder)
+    return run
 
 
 def build_source(config: Config) -> Source:
@@ -274,10 +365,14 @@ def score_of(record: Metrics) -> float:
 
 def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
-    if folder.exists() and (not folder.is_dir() or any(p.name not in LEFT_BEHIND for p in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not _left(p) for p in folder.iterdir())):
         begun = (folder / "config.toml").exists()
         way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
+
+
+def _left(path: Path) -> bool:
+    return path.name in LEFT_BEHIND or path.name.startswith(TEMPORARY)
 
 
 @contextmanager
@@ -300,7 +395,22 @@ def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics
     stamp(folder)
     if not (folder / "model.json").exists():
         write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
+    write_sums(folder)
     write_metrics(folder, history)
+
+
+def write_sums(folder: Path, *names: str) -> None:
+    """What the run is trained with, and the checksums of these files as they are now."""
+    path = folder / "config.toml"
+    content: dict[str, Any] = {"config": read_toml(path, str(path))}
+    content |= {name: sum_of((folder / name).read_bytes()) for name in names}
+    write_file(folder / SUMS, json.dumps(content, indent=1).encode())
+
+
+def finish_files(folder: Path, network: nn.Module) -> None:
+    """Checksums of what will not change any more, then the last weights, by which the run is finished."""
+    write_sums(folder, "model.json", "metrics.jsonl")
+    write_weights(folder / "model.safetensors", network)
 
 
 def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
@@ -346,13 +456,11 @@ def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
         yield write
 
 
-def _read_expects(path: Path) -> Expects:
-    try:
-        content = json.loads(path.read_bytes())
+def _parse_expects(data: bytes, path: Path) -> Expects:
+    with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        content = json.loads(data)
         channels, height, width = map(int, content["shape"])
         if min(channels, height, width) > 0 and isinstance(content["classes"], list):
-            return Expects(classes=tuple(map(str, content["classes"])), shape=(channels, height, width))
-    except (ValueError, KeyError, TypeError):
-        pass
+            return Expects(classes=tuple(map(readable, content["classes"])), shape=(channels, height, width))
     way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")

@@ -1,12 +1,15 @@
 """A training session: what a run holds in memory, where it stands, and how both go into a checkpoint and back."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +133,10 @@ class Checkpoint:
 
     weights: dict[str, Tensor]
     state: dict[str, Any]
+    config: bytes | None = None
+    """The run's config.toml; None in checkpoints of older versions."""
+    path: Path | None = None
+    """Where it was read from."""
 
 
 Watch = Callable[[int, int, Progress, Mapping[str, Tensor]], None]
@@ -198,13 +205,69 @@ def capture(session: Session) -> Checkpoint:
 
 
 def restore(checkpoint: Checkpoint, session: Session) -> None:
-    """Put a checkpoint's state into a freshly opened session."""
-    session.model.load_state_dict(checkpoint.weights)
-    for name, optimizer in session.optimizers.items():
-        optimizer.load_state_dict(checkpoint.state["optimizers"][name])
-    if session.averaged is not None:
-        session.averaged.load_state_dict(checkpoint.state["averaged"])
-    session.progress = Progress(**checkpoint.state["progress"])
+    """Put a checkpoint's state into a freshly opened session; one that does not fit is refused."""
+    session.progress = read_progress(checkpoint)
+    try:
+        session.model.load_state_dict(checkpoint.weights)
+        for name, optimizer in session.optimizers.items():
+            optimizer.load_state_dict(checkpoint.state["optimizers"][name])
+            _check_optimizer(name, optimizer)
+        if session.averaged is not None:
+            session.averaged.load_state_dict(checkpoint.state["averaged"])
+        _check_position(session)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise unfit(checkpoint, error) from error
+
+
+def read_progress(checkpoint: Checkpoint) -> Progress:
+    """Where the run stood; what is no such state is refused."""
+    try:
+        progress = Progress(**checkpoint.state["progress"])
+        whole = all(type(n) is int and n >= 0 for n in (progress.epoch, progress.batch, progress.images))
+        timed = _is_number(progress.seconds) and _is_number(progress.core_seconds)
+        summed = all(isinstance(total, Tensor) for total in progress.totals.values())  # type: ignore[reportUnnecessaryIsInstance]
+        recorded = all(map(is_epoch, progress.history)) and len(progress.history) == progress.epoch
+        if not (whole and timed and summed and recorded):
+            raise ValueError("its progress makes no sense")
+        return progress
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise unfit(checkpoint, error) from error
+
+
+def is_epoch(record: object) -> bool:
+    """Whether this is the record of an epoch: numbers by name; those that results depend on are there and finite."""
+    if not isinstance(record, dict):
+        return False
+    values = cast(Metrics, record)
+    used = [values.get(name, math.nan) for name in ("epoch", "validation/accuracy", "seconds")]
+    used += [values.get(name, 0) for name in ("validation/shifted_accuracy", "core_seconds", "images_per_second")]
+    return all(_is_number(v) for v in values.values()) and all(math.isfinite(v) for v in used)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def unfit(checkpoint: Checkpoint, error: Exception) -> UserError:
+    """The answer to a checkpoint that is whole and yet none of this run."""
+    reason = shorten(str(error).partition("\n")[2] or str(error), 200, placeholder=" …") or type(error).__name__
+    where, way_out = checkpoint.path or "it", "delete it to go on from the one before, or from the start"
+    return UserError(f"checkpoint {where} does not fit this run: {reason}; {way_out}")
+
+
+def _check_optimizer(name: str, optimizer: Optimizer) -> None:
+    """What it remembers of a parameter is single numbers and tensors of the parameter's shape."""
+    for parameter, memory in optimizer.state.items():
+        for key, value in memory.items():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
+                raise ValueError(f"{key} of the optimiser {name} has the shape {tuple(value.shape)}")
+
+
+def _check_position(session: Session) -> None:
+    progress = session.progress
+    if progress.epoch > session.settings.epochs or progress.batch > session.per_epoch:
+        where = f"epoch {progress.epoch}, batch {progress.batch}"
+        raise ValueError(f"it is at {where} of {session.settings.epochs} epochs of {session.per_epoch} batches")
 
 
 @contextmanager

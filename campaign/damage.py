@@ -1,0 +1,114 @@
+"""Damaged files: a file of a run folder is spoilt; what is then read is as it was, or a line says that it is not."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import pdeplus as pp
+from pdeplus.errors import UserError
+from pdeplus.reports.inputs import gather
+from pdeplus.training.run_folder import Run, resume
+
+from .tally import Tally, judge
+
+SMALL = [
+    "model.name=plain_cnn", "model.width=2", "data.name=synthetic", "data.size=8", "train.limit=60", "train.epochs=2",
+    "train.batch_size=20", "method.name=erm", "train.ema=0.9", "train.keep_every=1", "train.precision=auto",
+]  # fmt: skip
+WHEN_FINISHED = (
+    "config.toml", "model.json", "metrics.jsonl", "sums.json", "environment.json", "best.safetensors",
+    "model.safetensors", "epochs/0001.safetensors", "samples.json",
+)  # fmt: skip
+WHEN_STOPPED = (
+    "config.toml", "model.json", "metrics.jsonl", "sums.json", "environment.json", "precision.json",
+    "checkpoints/*/weights.safetensors", "checkpoints/*/state.pt", "checkpoints/*/manifest.json",
+    "checkpoints/*/config.toml",
+)  # fmt: skip
+
+
+def spoil(data: bytes, random: random.Random) -> bytes | None:
+    """The contents after one mishap of a disk, a copy or an editor; None where the file is gone."""
+    at = random.randrange(max(len(data), 1))
+    kinds: list[Callable[[], bytes | None]] = [
+        lambda: data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :] if data else b"",
+        lambda: data[:at],
+        lambda: data[:at] + bytes(len(data) - at),
+        lambda: data[:at] + random.randbytes(min(64, len(data) - at)) + data[at + 64 :],
+        lambda: data + data[at:],
+        lambda: b"",
+        lambda: None,
+    ]
+    return random.choices(kinds, (6, 2, 2, 2, 1, 1, 1))[0]()
+
+
+class Damages:
+    """A finished run and what it answers, and the same run stopped before its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.whole = pp.train(pp.load_config("demo", SMALL), folder / "whole").path
+        pp.evaluate(self.whole, "clean", limit=20)
+        self.images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        self.answers = self.ask(self.whole)
+        self.ended = self.result(self.whole)
+
+    def ask(self, folder: Path) -> list[object]:
+        """Everything that is read of a finished run but what only informs."""
+        run = Run.load(folder)
+        networks = [run.network("last"), run.network("validation"), *map(run.load_weights, run.kept.values())]
+        with torch.no_grad():
+            logits = [network(self.images).numpy().tobytes() for network in networks]
+        gather(folder)
+        return [logits, run.expects, run.metrics, run.weights("validation")[0]]
+
+    def result(self, folder: Path) -> list[bytes]:
+        """What a run ends in."""
+        return [(folder / name).read_bytes() for name in ("model.safetensors", "best.safetensors")]
+
+    def finished(self, tally: Tally, random: random.Random) -> None:
+        """Spoil a file of the finished run and read it."""
+        folder, name = self._spoilt(random, WHEN_FINISHED)
+        outcome, answer = judge(lambda: self.ask(folder))
+        if outcome in ("read", "warned"):
+            same = answer == self.answers
+            outcome = "changed" if not same else "unchanged" if outcome == "read" else "warned"
+        tally.add(f"damaged {name}, read", outcome, str(answer))
+        shutil.rmtree(folder)
+
+    def stopped(self, tally: Tally, random: random.Random) -> None:
+        """Spoil a file of the run before its end and go on."""
+        folder, name = self._spoilt(random, WHEN_STOPPED, before_its_end=True)
+
+        def go_on() -> list[bytes]:
+            if not (folder / "config.toml").exists():
+                raise UserError("there is no run any more")
+            return self.result(resume(folder).path)
+
+        outcome, answer = judge(go_on)
+        if outcome in ("read", "warned"):
+            outcome = "changed" if answer != self.ended else "unchanged" if outcome == "read" else "warned"
+        tally.add(f"damaged {name}, resumed", outcome, str(answer)[:300])
+        shutil.rmtree(folder)
+
+    def _spoilt(self, random: random.Random, names: tuple[str, ...], before_its_end: bool = False) -> tuple[Path, str]:
+        folder = shutil.copytree(self.whole, self.folder / "spoilt")
+        if before_its_end:
+            (folder / "model.safetensors").unlink()
+        name = random.choice(names)
+        path = random.choice(sorted(folder.glob(name)))
+        data = spoil(path.read_bytes(), random)
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+        return folder, name.replace("*/", "")
+
+
+def damage(tally: Tally, damages: int, number: int, folder: Path) -> None:
+    """So many damaged files, those of finished and of stopped runs in turn."""
+    trials, chance = Damages(folder), random.Random(number)
+    for i in range(damages):
+        (trials.stopped if i % 2 else trials.finished)(tally, chance)

@@ -1,0 +1,153 @@
+"""Kills: a command is killed at random moments and called again until it is done; it must end as if it never was."""
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.forkserver import SHOWN, start
+
+from pdeplus._lib.files import TEMPORARY
+
+from .tally import Tally
+
+TRAIN = ["data.name=synthetic", "data.size=16", "train.limit=120", "train.epochs=2", "train.batch_size=20"]
+TRAIN += ["train.checkpoint_seconds=0", "model.name=plain_cnn", "model.width=4"]
+STATES = {
+    "pde_plus, ema": ["train.ema=0.9", "train.warmup=0.5"],
+    "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split"],
+    "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
+    "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
+    "clip_norm, rlat": ["train.clip_norm=1", "method.name=rlat"],
+    "precision=auto": ["train.precision=auto", "method.name=augmix"],
+}
+"""Options whose state a checkpoint must hold."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, how it goes on after a kill, and what it ends in."""
+
+    name: str
+    begin: list[str]
+    again: Callable[[Path], list[str]]
+    result: Callable[[Path], object]
+
+
+def hashes(folder: Path, *patterns: str) -> dict[str, str]:
+    """The files that match, by their hashes."""
+    files = sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def records(folder: Path) -> list[str]:
+    """What was measured, without the time it took."""
+    lines = (folder / "records.jsonl").read_text("utf-8").splitlines()
+    return sorted({json.dumps({k: v for k, v in json.loads(line).items() if k != "seconds"}) for line in lines})
+
+
+def cases(folder: Path) -> list[Case]:
+    """The commands; those behind training work on a run that is made once."""
+    run, weights = folder / "run", ("run/*.safetensors", "run/epochs/*")
+
+    def same(words: list[str]) -> Callable[[Path], list[str]]:
+        return lambda place: words
+
+    def resumed(words: list[str]) -> Callable[[Path], list[str]]:
+        return lambda place: ["train", "--resume", "run"] if (place / "run" / "config.toml").exists() else words
+
+    found = list[Case]()
+    for name, options in STATES.items():
+        words = ["train", "demo", *TRAIN, *options, "--out", "run"]
+        found.append(Case(f"train, {name}", words, resumed(words), lambda place: hashes(place, *weights)))
+    evaluate = ["evaluate", str(run), "--severity", "1", "--limit", "40", "--out", "tested"]
+    corrupt = ["corrupt", "synthetic", "size=16", "--out", "c", "--corruption", "fog", "contrast", "--layout"]
+    report = ["report", str(run), "--out", "page.html"]
+    export = ["export", str(run), "--format", "torch", "--out", "m.pt2", "--force"]
+    cell = ["train.epochs=1", "train.limit=60", "model.width=2", "data.name=synthetic", "data.size=16"]
+    reproduce = ["reproduce", "table2", "--size", "small", "--out", "o", "--jobs", "1", "--seeds", "1", *cell]
+    simple: dict[str, tuple[list[str], Callable[[Path], object]]] = {
+        "evaluate": (evaluate, lambda place: records(place / "tested")),
+        "corrupt, arrays": ([*corrupt, "npy"], lambda place: hashes(place, "c/*.npy")),
+        "corrupt, pictures": ([*corrupt, "folders"], lambda place: hashes(place, "c/*/*/*/*.png")),
+        "report": (report, lambda place: (place / "page.html").stat().st_size > 10_000),
+        "export": (export, lambda place: (place / "m.pt2").stat().st_size > 10_000),
+        "reproduce": (reproduce, lambda place: hashes(place, "o/small/runs/*/*.safetensors")),
+    }
+    return found + [Case(name, words, same(words), result) for name, (words, result) in simple.items()]
+
+
+def kill(tally: Tally, kills: int, number: int, folder: Path, only: str = "") -> None:
+    """So many kills in all, over all commands in turn."""
+    chance = random.Random(number)
+    first = ["train", "demo", *TRAIN, "method.name=erm", "--out", "run"]
+    _run(first, folder)
+    _run(["evaluate", "run", "--suite", "clean"], folder)
+    chosen = [case for case in cases(folder) if only in case.name]
+    expected = dict[str, tuple[object, float]]()
+    done = trial = 0
+    while done < kills:
+        case = chosen[trial % len(chosen)]
+        trial += 1
+        if case.name not in expected:
+            began = time.monotonic()
+            place = _new(folder, f"{case.name}-whole")
+            _run(case.begin, place)
+            expected[case.name] = case.result(place), time.monotonic() - began
+        done += _trial(tally, case, *expected[case.name], chance, _new(folder, f"{case.name}-{trial}"), kills - done)
+
+
+def _trial(
+    tally: Tally, case: Case, wanted: object, seconds: float, chance: random.Random, place: Path, most: int
+) -> int:
+    """Kill a command once to three times, let it end, and compare; returns the number of kills, which a row counts.
+
+    A command that ends before its kill is compared as well, and not counted unless it ends badly.
+    """
+    killed, words = 0, case.begin
+    for _ in range(min(chance.randint(1, 3), most)):
+        process = start(*words, cwd=place)
+        process.join(chance.uniform(0, seconds))
+        ended = process.exitcode is not None
+        process.kill()
+        process.join()
+        words = case.again(place)
+        if ended:
+            break
+        killed += 1
+    outcome, about = _compared(case, wanted, words, place)
+    for _ in range(killed if outcome == "unchanged" else max(killed, 1)):
+        tally.add(f"killed {case.name}", outcome, about)
+    return killed
+
+
+def _compared(case: Case, wanted: object, words: list[str], place: Path) -> tuple[str, str]:
+    """Let a command end, and say whether it ends in what it should and leaves nothing else."""
+    try:
+        _run(words, place, may_be_done=True)
+        found = case.result(place)
+    except (OSError, AssertionError) as error:
+        return "lost", str(error)
+    left = [path.name for path in place.rglob("*") if path.name.startswith((TEMPORARY, ".export-"))]
+    if left:
+        return "lost", f"it left {left} behind"
+    return ("unchanged", "") if found == wanted else ("changed", str(place))
+
+
+def _new(folder: Path, name: str) -> Path:
+    place = folder / name.replace(" ", "-").replace(",", "")
+    place.mkdir()
+    return place
+
+
+def _run(words: list[str], place: Path, may_be_done: bool = False) -> None:
+    """A command to its end, which must be a good one."""
+    process = start(*words, cwd=place)
+    process.join(900)
+    shown = (place / SHOWN).read_text() if (place / SHOWN).exists() else ""
+    if may_be_done and process.exitcode == 2 and "is finished" in shown:
+        return
+    assert process.exitcode == 0, f"{' '.join(words[:2])} ended with {process.exitcode}: {shown[-300:]}"
