@@ -274,9 +274,10 @@ def _quiet() -> Generator[None]:
 def _batches(paths: Sequence[str | Path], expects: Expects, broken: list[str]) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images, B×C×S×S in [0, 1]; what cannot be read goes into `broken` in a line each."""
     names, images = list[str](), list[Tensor]()
+    shown = (expects.facts.crop, expects.facts.interpolation) if expects.facts is not None else ()
     for path in _files(paths, broken):
         try:
-            picture = fit_square(read_picture(path), expects.shape[-1])
+            picture = fit_square(read_picture(path), expects.shape[-1], *shown)
         except UserError as error:
             broken.append(str(error))
             continue

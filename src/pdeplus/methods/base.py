@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -78,6 +79,10 @@ class Method(ABC):
         """The optimisers by name; a param group with schedule="constant" keeps its learning rate."""
         return {"task": build(model.parameters())}
 
+    def begin(self, model: nn.Module, batch: Batch) -> dict[str, float]:
+        """Set what the first batch sets, once before the first step; returns what to tell of it, by name."""
+        return {}
+
     def in_batches(self, size: int, usual: int) -> "Method":
         """The method with what depends on the size of a batch in proportion: for `size` images in place of `usual`."""
         return self
@@ -134,10 +139,11 @@ def objective_on(
         mix: how the images, or their features, were mixed; the labels are then mixed alike. Not with all supervised.
         supervised: whose cross-entropy is in the task.
     """
-    smoothing, number = batch.label_smoothing, len(views) if supervised == "all" else 1
+    number = len(views) if supervised == "all" else 1
+    softened = partial(F.cross_entropy, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
     logits = logits_of(model(torch.cat(list(views)))).reshape(len(views), len(batch.labels), -1)
     seen, labels = logits[:number].flatten(0, 1), batch.labels.repeat(number)
-    task = over_mixed_labels(lambda y: F.cross_entropy(seen, y, label_smoothing=smoothing), labels, mix)
+    task = over_mixed_labels(lambda y: softened(seen, y), labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())

@@ -88,7 +88,7 @@ class PDEPlusCombined(Method):
         with diffusion(model, generator=batch.generator, local=True, learn_from=len(original)) as trace:
             logits = logits_of(model(torch.cat([original, *views]))).float()
         seen, labels = logits[: 2 * len(original)], batch.labels.repeat(2)
-        task = F.cross_entropy(seen, labels, label_smoothing=batch.label_smoothing)
+        task = F.cross_entropy(seen, labels, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
         consistency = jensen_shannon(logits.view(3, len(original), -1))
         coverage = torch.stack([self._frame.coverage(twin, trace) for twin in twins]).mean()
         yield Objective(
