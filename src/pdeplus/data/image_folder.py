@@ -76,7 +76,7 @@ class ImageFolder(Source):
     def as_tested(self, images: Images) -> Images:
         if not self.read_size or not isinstance(images.stored, Files):
             return images
-        paths = [images.stored.paths[row] for row in images.stored.chosen.tolist()]
+        paths = [images.stored.paths[int(row)] for row in images.stored.chosen]
         return Images(Files.open(paths, self.size, self.memory_gb, self.crop, self.interpolation), images.labels)
 
     def _pictures(self, folder: Path, read_size: int = 0) -> Images:

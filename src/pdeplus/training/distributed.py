@@ -191,12 +191,12 @@ def join(device: str = "auto") -> Processes:
         if name not in os.environ:
             way_out = "start them with torchrun, or unset WORLD_SIZE"
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
-    device = _device(int(os.environ["LOCAL_RANK"]))
+    own = _device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
         import_module("torch.distributed.nn")  # before there is a group: else its defaults hold it to the end
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
         atexit.register(_end_gloo)
-    return Processes(rank=dist.get_rank(), world=dist.get_world_size(), device=device)
+    return Processes(rank=dist.get_rank(), world=dist.get_world_size(), device=own)
 
 
 def named_device(name: str) -> torch.device:
