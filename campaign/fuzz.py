@@ -33,6 +33,7 @@ from pdeplus.training.config import load_config
 from pdeplus.training.precision import chosen_precision
 from pdeplus.training.run_folder import Run
 from pdeplus.training.session import Checkpoint
+from pdeplus.training.sums import read_sums
 
 from .tally import Tally, judge
 
@@ -117,7 +118,7 @@ def readers() -> Mapping[str, Reader]:
         "model.json": (EXPECTS, in_folder("model.json", lambda folder: Run(folder).expects)),
         "environment": (b'[{"pdeplus": "0.1.0"}]', in_file("environment.json", read_sessions)),
         "its version": (b'[{"pdeplus": "0.1.0"}]', in_folder("environment.json", written_by)),
-        "sums": (b'{"config": {"seed": 0}}', in_folder("sums.json", lambda folder: Run(folder).sums)),
+        "sums": (b'{"config": {"seed": 0}}', in_folder("sums.json", read_sums)),
         "precision": (b'{"precision": "fp32"}', in_folder("precision.json", partial(chosen_precision, AUTO))),
         "samples": (b'{"about": "x", "images": []}', partial(_read_samples, line)),
         "sanity": (SANITY, in_folder("sanity.json", lambda folder: sanity_lines(folder, "m", "o", "w", 0))),

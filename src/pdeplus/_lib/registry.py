@@ -1,6 +1,6 @@
 """The folder is the registry: a name is a file, imported when it is asked for.
 
-A dotted name (`my_package.my_idea`) loads from the user's own code.
+A dotted name (`my_package.my_idea`) loads from the user's own code; a URI (`timm:resnet18`) from another library.
 """
 
 import importlib
@@ -24,6 +24,8 @@ FAMILIES = {"methods": "Method", "models": "build", "data": "Source", "augment":
 """Each family's folder, and what a file in it provides: a final class of that kind, or that function."""
 HELPERS = {"base", "normalise"}
 """Files of those folders that are no members, besides those whose names start with an underscore."""
+FILES = (".onnx", ".pt", ".pt2", ".pth", ".safetensors")
+"""What the name of a network in a file ends with."""
 NEW = {"new": True}
 """Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
 Target = Callable[..., Any]
@@ -51,6 +53,8 @@ def names(family: str) -> list[str]:
 
 def find(family: str, name: str) -> Target:
     """The class or builder behind a name; an unknown name is answered with the known ones."""
+    if family == "models" and (":" in name or "/" in name or os.path.splitext(name)[1] in FILES):
+        return importlib.import_module(f"pdeplus.{family}._libraries").find_uri(name)
     if name.startswith(".") or ("." not in name and name not in names(family)):
         raise unknown(f"{family}: {name!r}", name, names(family))
     if "." in name and not name.startswith(f"pdeplus.{family}.") and not _users_code.get():

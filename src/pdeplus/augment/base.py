@@ -71,6 +71,8 @@ OVERLAPS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("translate_x", "translate_y", "shear_x", "shear_y", "rotate"), ()),
     **dict.fromkeys(("autocontrast", "equalize", "posterize", "solarize"), ()),
     **dict.fromkeys(("identity", "invert"), ()),
+    # A part of the image, enlarged: softer than the whole, as an image of fewer pixels is, but not blurred.
+    "resized_crop": (),
     "brightness": ("brightness",),
     "contrast": ("contrast",),
     # Both move colours away from grey or towards it; the grey is luminance here, HSV's there.

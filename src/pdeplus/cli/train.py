@@ -67,7 +67,7 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         if options.preset in experiments():
             raise UserError(f"{options.preset} is an experiment, of several runs: pdeplus reproduce {options.preset}")
     if options.resume is None:
-        return partial(train, load_config(options.preset, options.overrides), options.out)
+        return partial(train, load_config(options.preset, options.overrides), options.out, say=print)
     if Run.load(options.resume).finished:
         raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
     return partial(resume, options.resume, trust_code=options.trust_code)

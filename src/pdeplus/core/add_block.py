@@ -49,13 +49,18 @@ class ADDBlock(FollowsDiffusion):
         self.covariance, self.reach = covariance, reach
         if initial_scale is None or covariance == "directional":
             return
-        if not initial_scale > (floor if head == "softplus" else 0):
-            raise UserError(f"initial_scale={initial_scale} must be above the floor of σ, {floor}")
-        norm = body[-1]  # its weights make σ the initial scale for every input until the first update
+        self.start_at(initial_scale)
+
+    def start_at(self, scale: float) -> None:
+        """Let σ be `scale` for every input until the next update, by the weights of the body's last normalisation."""
+        if not scale > (self.floor if self.head == "softplus" else 0):
+            raise UserError(f"initial_scale={scale} must be above the floor of σ, {self.floor}")
+        norm, above = self.body[-1], scale - self.floor
         assert isinstance(norm, nn.BatchNorm2d | nn.LayerNorm)
         nn.init.zeros_(norm.weight)
-        start = math.log(math.expm1(initial_scale - floor)) if head == "softplus" else initial_scale
-        nn.init.constant_(norm.bias, start)
+        if self.head == "softplus":  # its inverse, which from far above 0 on is the number itself
+            scale = math.log(math.expm1(above)) if above < 30 else above
+        nn.init.constant_(norm.bias, scale)
 
     def scale(self, h: Tensor) -> Tensor:
         """σ = g_φ(h), of the shape of `h`."""
@@ -109,11 +114,14 @@ class ADDBlock(FollowsDiffusion):
         return torch.addcmul(h, scale, noise)
 
 
-def body_for(name: str, shape: torch.Size, block: Block) -> nn.Sequential:
-    """The layers of g_φ before its head, for features of this shape, which the module `name` returns."""
-    if len(shape) == 4:
+def body_for(name: str, shape: torch.Size, block: Block, channels_last: bool = False) -> nn.Sequential:
+    """The layers of g_φ before its head, for features of this shape, which the module `name` returns.
+
+    Features B×H×W×C are treated as tokens are.
+    """
+    if len(shape) == 4 and not channels_last:
         return paper_body(shape[1]) if block == "paper" else light_body(shape[1])
-    if len(shape) in (2, 3):
+    if len(shape) in (2, 3, 4):
         return token_body(shape[-1])
     raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
 
@@ -141,7 +149,7 @@ def light_body(c: int) -> nn.Sequential:
 
 
 def token_body(c: int) -> nn.Sequential:
-    """The same shape for features in the last dimension: B×C or B×N×C."""
+    """The same shape for features in the last dimension: B×C, B×N×C or B×H×W×C."""
     return nn.Sequential(
         nn.Linear(c, 2 * c), nn.LayerNorm(2 * c), nn.ReLU(inplace=True), nn.Linear(2 * c, c), nn.LayerNorm(c)
     )

@@ -4,7 +4,8 @@ shared: every pass updates and uses the same. split: diffused passes have statis
 recalibrate: before every evaluation the statistics are measured anew on plain clean images.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import final
 
 import torch
@@ -81,6 +82,27 @@ def recalibrate(net: nn.Module, batches: Iterable[Tensor]) -> None:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
                 norm.training = False
+
+
+@contextmanager
+def unchanged_buffers(net: nn.Module) -> Generator[None]:
+    """Within it passes in training mode may measure statistics; afterwards all buffers are as they were before."""
+    before = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in net.named_buffers():
+                buffer.copy_(before[name])
+
+
+def keep_frozen_statistics(net: nn.Module) -> None:
+    """Put those BatchNorm layers into eval mode whose parameters are all frozen: they normalise as they did before."""
+    for norm in net.modules():
+        if isinstance(norm, _BatchNorm | SplitBatchNorm):
+            parameters = list(norm.parameters())
+            if parameters and not any(p.requires_grad for p in parameters):
+                norm.eval()
 
 
 def check_batch_size(net: nn.Module, batch_size: int) -> None:

@@ -17,6 +17,7 @@ from ..functional import Per, Prior
 from .add_block import ADDBlock, Block, Covariance, Head, body_for
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
 from .network import find_modules, output_shapes
+from .placement import channels_last, stages_of
 
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
@@ -53,7 +54,7 @@ class BeforeModule:
 
 def add_diffusion(
     model: nn.Module,
-    after: Sequence[str],
+    after: Sequence[str] | Literal["auto"],
     example: Tensor | Mapping[str, Any],
     *,
     block: Block = "light",
@@ -71,7 +72,8 @@ def add_diffusion(
     output equals the model's bit for bit. `model` itself is left as it was.
 
     Args:
-        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C or B×C.
+        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C or B×C, or
+            of a square image B×H×W×C. "auto" for the network's stages (`core/placement.py` says which these are).
         example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
         block: a light depthwise body, or the paper's two 3×3 convolutions (B×C×H×W features only).
         head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
@@ -87,6 +89,7 @@ def add_diffusion(
     of_the_scale = (("block", block, Block), ("head", head, Head), ("prior", prior, Prior))
     for name, value, choices in (*of_the_scale, ("covariance", covariance, Covariance), ("per", per, Per)):
         check_choice(name, value, choices)
+    after = stages_of(model, example) if after == "auto" else after
     reaches = [reach] * len(after) if isinstance(reach, int | float) else list(reach)
     if len(reaches) != len(after) or not all(0 <= one < math.inf for one in reaches):
         raise UserError(f"reach={reach} must be a number of 0 or more, or one for each of the {len(after)} places")
@@ -94,10 +97,12 @@ def add_diffusion(
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
     shapes = output_shapes(net, after, example)
+    square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
     like = next(iter(net.parameters()), torch.empty(0))
     blocks = ADDBlocks()
     for (name, host), far in zip(find_modules(net, after).items(), reaches, strict=True):
-        body = nn.Sequential() if covariance == "directional" else body_for(name, shapes[name], block)
+        last = square and channels_last(shapes[name])
+        body = nn.Sequential() if covariance == "directional" else body_for(name, shapes[name], block, last)
         add = ADDBlock(
             body,
             name=name,

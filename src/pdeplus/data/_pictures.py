@@ -6,10 +6,10 @@ What a viewer would show is what one gets: upright, in colour, the first frame. 
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import torch
@@ -70,11 +70,16 @@ def read_picture(path: str | Path) -> Picture:
         raise UserError(f"{path} cannot be read as a picture: {_reason(error)}") from error
 
 
-def fit_square(picture: Picture, size: int) -> Picture:
-    """The shorter side resized to `size` (bilinear, antialiased when it shrinks), then the centre size×size of it."""
-    if picture.shape[:2] == (size, size):
+Interpolation = Literal["bilinear", "bicubic"]
+"""How pictures are resized, antialiased where they shrink."""
+
+
+def fit_square(picture: Picture, size: int, crop: float = 1.0, interpolation: Interpolation = "bilinear") -> Picture:
+    """The shorter side resized to size / crop, then the centre size×size of it."""
+    if picture.shape[:2] == (size, size) and crop == 1:
         return picture
-    fitted = ImageOps.fit(Image.fromarray(picture), (size, size), Image.Resampling.BILINEAR)
+    method = Image.Resampling[interpolation.upper()]
+    fitted = ImageOps.fit(Image.fromarray(picture), (size, size), method, bleed=(1 - crop) / 2)
     return np.array(fitted, dtype=np.uint8)
 
 
@@ -121,20 +126,29 @@ class Files:
     """Which of the paths, in which order."""
     kept: tuple[Tensor, Tensor] | None
     """Room for the images of all paths, and which of them are decoded; None for those that do not fit into memory."""
+    crop: float = 1.0
+    """Share of the centre square that an image shows."""
+    interpolation: Interpolation = "bilinear"
 
     @staticmethod
-    def open(paths: Sequence[str | Path], size: int, memory_gb: float = MEMORY_GB) -> "Files":
+    def open(
+        paths: Sequence[str | Path],
+        size: int,
+        memory_gb: float = MEMORY_GB,
+        crop: float = 1.0,
+        interpolation: Interpolation = "bilinear",
+    ) -> "Files":
         """All of these files; their images are kept in memory once decoded if all together take `memory_gb` or less."""
         n, kept = len(paths), None
         if 3 * size * size * n <= memory_gb * 1e9:
             kept = torch.empty((n, 3, size, size), dtype=torch.uint8), torch.zeros(n, dtype=torch.bool)
-        return Files([str(path) for path in paths], size, torch.arange(n), kept)
+        return Files([str(path) for path in paths], size, torch.arange(n), kept, crop, interpolation)
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitem__(self, indices: Tensor) -> "Files":
-        return Files(self.paths, self.size, self.chosen[indices], self.kept)
+        return replace(self, chosen=self.chosen[indices])
 
     def read(self, *, progress: bool = False) -> Tensor:
         """The images as uint8 N×3×size×size, decoded by several threads; `progress` shows a bar on a terminal."""
@@ -151,7 +165,8 @@ class Files:
         out = np.empty((len(rows), 3, self.size, self.size), dtype=np.uint8)
 
         def fill(place: int, row: int) -> None:
-            out[place] = fit_square(read_picture(self.paths[row]), self.size).transpose(2, 0, 1)
+            picture = read_picture(self.paths[row])
+            out[place] = fit_square(picture, self.size, self.crop, self.interpolation).transpose(2, 0, 1)
 
         done = _pool().map(fill, range(len(rows)), map(int, rows))
         for _ in tqdm(done, "reading pictures", len(rows), leave=False, disable=None if progress else True):

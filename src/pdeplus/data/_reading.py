@@ -39,10 +39,12 @@ def class_folders(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def labelled_pictures(folder: Path, classes: Sequence[str], size: int, memory_gb: float = MEMORY_GB) -> Images:
+def labelled_pictures(
+    folder: Path, classes: Sequence[str], size: int, memory_gb: float = MEMORY_GB, **shown: Any
+) -> Images:
     """All pictures in the folders of these classes, class by class in order of their paths.
 
-    A class without a folder or without a picture is refused.
+    A class without a folder or without a picture is refused. `shown` says how they are cut and resized, as in `Files`.
     """
     paths, labels = list[Path](), list[int]()
     for label, name in enumerate(classes):
@@ -53,7 +55,7 @@ def labelled_pictures(folder: Path, classes: Sequence[str], size: int, memory_gb
             raise UserError(f"{folder / name} has no picture in it")
         paths += found
         labels += [label] * len(found)
-    return Images(Files.open(paths, size, memory_gb), torch.tensor(labels))
+    return Images(Files.open(paths, size, memory_gb, **shown), torch.tensor(labels))
 
 
 def checked_labels(values: Sequence[Any] | NDArray[Any], classes: int, path: str | Path) -> Tensor:

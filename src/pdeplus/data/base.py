@@ -96,6 +96,10 @@ class Source(ABC):
     def test(self) -> Mapping[str, Images]:
         """Test images by distribution; the first is the training distribution's own."""
 
+    def as_tested(self, images: Images) -> Images:
+        """Some of the training images as the test would show them: for most data sets they are so already."""
+        return images
+
 
 @dataclass(frozen=True)
 class Split:
@@ -118,6 +122,8 @@ class Batch:
     generator: torch.Generator
     label_smoothing: float = 0.0
     """Share of a label that the cross-entropy of the task spreads evenly over all classes."""
+    class_weights: Tensor | None = None
+    """Weight of each class in the cross-entropy of the task; None for equal ones."""
 
     def view(self) -> Tensor:
         """A freshly transformed view of the images."""
@@ -138,7 +144,7 @@ def split(source: Source, *, validation: float, limit: int, seed: int) -> Split:
         order, _ = stratified(order, images.labels, min(limit / len(images), 1.0), source.classes, why)
         why += f" (train.limit={limit})"
     held_out, kept = stratified(order, images.labels, validation, source.classes, why)
-    return Split(images.take(kept), images.take(held_out), source.transform)
+    return Split(images.take(kept), source.as_tested(images.take(held_out)), source.transform)
 
 
 def stratified(

@@ -1,13 +1,14 @@
 """Your own pictures: a folder with a folder of pictures for each class."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from .._lib.registry import NEW
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError
-from ._pictures import MEMORY_GB, is_picture
+from ._pictures import MEMORY_GB, Files, Interpolation, is_picture
 from ._reading import class_folders, labelled_pictures
 from .base import Images, Source, check_fraction, check_least, hold_out
 
@@ -32,10 +33,20 @@ class ImageFolder(Source):
     """Whether a mirror image shows the same class."""
     memory_gb: float = MEMORY_GB
     """Decoded pictures that take more than this are streamed from disk instead of kept."""
+    crop: float = field(default=1.0, metadata=NEW)
+    """Share of a picture's centre square that an image shows; a network by URI brings its own."""
+    interpolation: Interpolation = field(default="bilinear", metadata=NEW)
+    """How pictures are resized; a network by URI brings its own."""
+    read_size: int = field(default=0, metadata=NEW)
+    """Side at which the whole centre squares of training pictures are kept, for a transform that cuts images of `size`
+    out of them; 0 for images as in the test."""
 
     def __post_init__(self) -> None:
         check_least("size", self.size, 1)
         check_fraction("held_out", self.held_out)
+        check_least("read_size", self.read_size, 0)
+        if not 0 < self.crop <= 1:
+            raise UserError(f"data.crop={self.crop} must be above 0 and at most 1")
         if not self.root:
             raise UserError("data.root is not set; set it to the folder of your pictures")
 
@@ -49,7 +60,7 @@ class ImageFolder(Source):
 
     def train(self) -> Images:
         train, test = self._folders()
-        images = self._pictures(train)
+        images = self._pictures(train, self.read_size)
         return images if test else hold_out(images, self.held_out, self.seed, "image_folder", self.classes)[0]
 
     def test(self) -> Mapping[str, Images]:
@@ -62,8 +73,16 @@ class ImageFolder(Source):
             raise UserError(f"{test / more}: class {more!r} is not in {train}")
         return {"test": self._pictures(test)}
 
-    def _pictures(self, folder: Path) -> Images:
-        return labelled_pictures(folder, self.classes, self.size, self.memory_gb)
+    def as_tested(self, images: Images) -> Images:
+        if not self.read_size or not isinstance(images.stored, Files):
+            return images
+        paths = [images.stored.paths[int(row)] for row in images.stored.chosen]
+        return Images(Files.open(paths, self.size, self.memory_gb, self.crop, self.interpolation), images.labels)
+
+    def _pictures(self, folder: Path, read_size: int = 0) -> Images:
+        """Those in a folder as in the test, or whole at another size."""
+        shown = {"crop": 1.0 if read_size else self.crop, "interpolation": self.interpolation}
+        return labelled_pictures(folder, self.classes, read_size or self.size, self.memory_gb, **shown)
 
     def _folders(self) -> tuple[Path, Path | None]:
         """The folder to learn from, and the one to test on if there is one."""

@@ -13,6 +13,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
@@ -287,9 +288,11 @@ def _quiet() -> Generator[None]:
 def _batches(paths: Sequence[str | Path], expects: Expects, broken: list[str]) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images, B×C×S×S in [0, 1]; what cannot be read goes into `broken` in a line each."""
     names, images = list[str](), list[Tensor]()
+    facts = expects.facts
+    square = partial(fit_square, crop=facts.crop, interpolation=facts.interpolation) if facts else fit_square
     for path in _files(paths, broken):
         try:
-            picture = fit_square(read_picture(path), expects.shape[-1])
+            picture = square(read_picture(path), expects.shape[-1])
         except UserError as error:
             broken.append(str(error))
             continue

@@ -28,7 +28,7 @@ from ..data.base import Images, split
 from ..errors import UserError, check_choice
 from ..methods.base import overlaps_of, with_samples
 from ..training.config import config_hash
-from ..training.run_folder import Run, build_method, build_source
+from ..training.run_folder import Run, build_method, build_source, transform_of
 from .cost import parameters_used, prediction_flops, training_flops
 from .deployment import OnnxModel
 
@@ -79,7 +79,7 @@ def tested_run(
     fast = fast_copy(net, example, compile=compile)
     metrics, source = run.metrics, build_source(config)
     passes = method.samples
-    claimed = overlaps_of(method, source.transform)
+    claimed = overlaps_of(method, transform_of(config, source))
     cores = [record["core_seconds"] for record in metrics if "core_seconds" in record]
     about = {
         "model": name or method.label,

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -85,6 +86,10 @@ class Method(ABC):
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         """The optimisers by name; a param group with schedule="constant" keeps its learning rate."""
         return {"task": build(model.parameters())}
+
+    def begin(self, model: nn.Module, batch: Batch) -> dict[str, float]:
+        """Set what the first batch sets, once before the first step; returns what to tell of it, by name."""
+        return {}
 
     def in_batches(self, size: int, usual: int) -> "Method":
         """The method with what depends on the size of a batch in proportion: for `size` images in place of `usual`."""
@@ -234,10 +239,11 @@ def objective_of(
         mix: how the images, or their features, were mixed; the labels are then mixed alike.
         supervised: so many views, the first ones, are in the cross-entropy.
     """
-    smoothing, seen = batch.label_smoothing, logits[:supervised].flatten(0, 1)
+    seen = logits[:supervised].flatten(0, 1)
+    softened = partial(F.cross_entropy, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
 
     def task_on(labels: Tensor) -> Tensor:
-        return F.cross_entropy(seen, labels.repeat(supervised), label_smoothing=smoothing)
+        return softened(seen, labels.repeat(supervised))
 
     task = over_mixed_labels(task_on, batch.labels, mix)
     parts, loss = {"task": task}, task

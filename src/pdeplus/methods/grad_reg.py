@@ -45,7 +45,9 @@ class GradReg(Method):
             return
         images = views[0].detach().requires_grad_()
         logits = logits_of(model(images))
-        losses = F.cross_entropy(logits, batch.labels, label_smoothing=batch.label_smoothing, reduction="none")
+        losses = F.cross_entropy(
+            logits, batch.labels, label_smoothing=batch.label_smoothing, weight=batch.class_weights, reduction="none"
+        )
         task, gradient = losses.mean(), gradient_norms(losses, images).mean()
         loss, parts = task + self.penalty * gradient, {"task": task, "gradient": gradient}
         yield Objective(loss, parts=parts, metrics={"accuracy": accuracy(logits, batch.labels)})

@@ -29,6 +29,7 @@ from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
 from ..core.add_block import Block, Covariance, Head
+from ..core.batch_norm import unchanged_buffers
 from ..core.context import Trace, diffusion
 from ..core.network import logits_of
 from ..core.prediction import Average
@@ -67,6 +68,9 @@ class PDEPlus(WithViews):
     """What makes σ positive: softplus with a floor, or ReLU (authors' code; σ can be 0)."""
     initial_scale: float = 0.05
     """σ at the start; 0 leaves it to BatchNorm, which starts it as large as the features."""
+    scale_from: Literal["given", "twins"] = field(default="given", metadata=NEW)
+    """σ at the start: initial_scale in every block, or (ours) in each block the root mean square of h(a(x)) - h(x) over
+    the first batch, which a pretrained network needs: its features may be a hundred times as large."""
     sigma_is: Literal["std", "variance"] = "std"
     """What σ is in the coverage loss; the noise always uses it as a standard deviation."""
     prior: Prior = "gaussian"
@@ -124,6 +128,8 @@ class PDEPlus(WithViews):
                     f"method.samples={self.samples}: at test there are no twins to diffuse along; take 0 with "
                     f"method.covariance={self.covariance!r}"
                 )
+        if self.scale_from == "twins" and not self.initial_scale:
+            raise UserError("method.scale_from='twins' needs method.initial_scale above 0, which it then replaces")
         if self.schedule == "fused" and self.coverage_gradient == "through":
             raise UserError(
                 "method.coverage_gradient='through' needs two backward passes: set method.schedule='alternating'"
@@ -174,6 +180,17 @@ class PDEPlus(WithViews):
             reach=self.reach,
             per=self.per,
         )
+
+    def begin(self, model: nn.Module, batch: Batch) -> dict[str, float]:
+        if self.scale_from == "given" or self.covariance == "directional":
+            return {}
+        pairs = torch.cat(draw_views(batch, self.chosen, 2, self.augmentor))
+        with torch.no_grad(), unchanged_buffers(model):
+            distances = mean_distances(plain_features(model, pairs))
+        blocks = {block.name: block for block in add_blocks_of(model)}
+        for name, distance in zip(blocks, distances.values(), strict=True):
+            blocks[name].start_at(max(float(distance), 2 * blocks[name].floor))
+        return {f"sigma/{name}": float(distance) for name, distance in zip(blocks, distances.values(), strict=True)}
 
     def optimizers(self, model: nn.Module, build: BuildOptimizer) -> dict[str, Optimizer]:
         """Adam on φ. The task's optimiser has all parameters, but for fused, where Adam has φ to itself."""

@@ -3,26 +3,73 @@
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .._lib.registry import check_options, find
+from ..core.placement import blocks_of, stages_of
 from ..errors import UserError
+from ._libraries import Facts, load_start
 from .normalise import normalise, normalised
 
 SMALLEST_IMAGE = 8
-INPUT_OPTIONS = {"mean": tuple[float, ...] | None, "std": tuple[float, ...] | None}
-"""Options of every network besides its own: the normalisation of its input."""
+INPUT_OPTIONS = {"mean": tuple[float, ...] | None, "std": tuple[float, ...] | None, "weights": str | None}
+"""Options of every network besides its own: the normalisation of its input, and a file of weights to start from."""
+GIVEN = ("classes", "channels", "facts")
+"""Arguments of a `build` that are no options: the data set, or the library that a network comes from, gives them."""
 
 
-def build_model(name: str, options: Mapping[str, Any], *, classes: int, channels: int) -> nn.Module:
-    """The named network; with the options `mean` and `std` it normalises its input."""
-    build, given = find("models", name), {"classes": classes, "channels": channels}
-    checked = check_options(build, options, where="model", hidden=given, common=INPUT_OPTIONS)
-    own = {key: checked.pop(key) for key in inspect.signature(build).parameters if key in checked}
+def facts_of(name: str, options: Mapping[str, Any]) -> Facts | None:
+    """What the library behind a URI says of the network's input; None for networks of other names."""
+    facts = getattr(find("models", name), "facts", None)
+    return None if facts is None else facts(options)
+
+
+def build_model(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    classes: int,
+    channels: int,
+    facts: Facts | None = None,
+    start: bool = True,
+) -> nn.Module:
+    """The named network; with the options `mean` and `std`, or by the facts of its library, it normalises its input.
+
+    Without `start` no weights are fetched or read: neither those of the option `weights` nor, as a network's own option
+    `pretrained` is then false, those of a library. That is all that loading a trained network needs, with the `facts`
+    that it was first built by.
+    """
+    build = find("models", name)
+    checked = check_options(build, options, where="model", hidden=GIVEN, common=INPUT_OPTIONS)
+    weights, parameters = checked.pop("weights", None), inspect.signature(build).parameters
+    own = {key: checked.pop(key) for key in parameters if key in checked}
+    given: dict[str, Any] = {"classes": classes, "channels": channels}
+    if "pretrained" in parameters and (weights or not start):
+        own["pretrained"] = False
+    if "facts" in parameters:
+        facts = facts or facts_of(name, options)
+        assert facts is not None
+        given["facts"] = facts
     network = build(**own, **given)
+    if start and weights:
+        load_start(network, Path(weights).expanduser())
+    if facts is not None:
+        _name_stages(network, torch.zeros(1, channels, facts.size, facts.size))
+        checked = dict(zip(("mean", "std"), facts.in_channels(channels), strict=True)) | checked
     return normalise(network, channels, **checked) if checked else network
+
+
+def _name_stages(network: nn.Module, example: Tensor) -> None:
+    """Let a network name its stages, in place, where one pass of an example tells them."""
+    with suppress(UserError):
+        found = stages_of(network, example)
+        if not hasattr(network, "stages"):
+            network.stages = tuple(found)  # type: ignore[reportArgumentType]
 
 
 class FitsImages(nn.Module):
@@ -43,23 +90,15 @@ def fit_images(network: nn.Module, images: Callable[[], Tensor]) -> None:
 
 
 def stage_names(model: nn.Module) -> list[str]:
-    """Module names of the model's `stages`, each a Sequential of blocks; refuses a model that names none."""
-    stages: tuple[str, ...] = getattr(model, "stages", ())
-    if not stages:
-        raise UserError(
-            f"{type(model).__name__} names no stages; give the module names, e.g. method.placement=['layer1','layer2']"
-        )
-    return list(stages)
+    """Module names of the model's stages; refuses a model that names none."""
+    return stages_of(model)
 
 
 def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
     """Module names that a placement means: each "stage", each "block" of all stages, or those it names."""
     if placement == "stage":
-        return stage_names(model)
-    if placement == "block":
-        stages = {stage: model.get_submodule(stage) for stage in stage_names(model)}
-        return [f"{stage}.{name}" for stage, blocks in stages.items() for name, _ in blocks.named_children()]
-    return list(placement)
+        return stages_of(model)
+    return blocks_of(model) if placement == "block" else list(placement)
 
 
 def stage(block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int, stride: int, n: int) -> nn.Sequential:

@@ -24,7 +24,7 @@ from ..training.distributed import Engine
 from ..training.loop import train_step
 from ..training.optimizers import build_optimizers
 from ..training.precision import Candidate, faster
-from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of
+from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of, fitted
 from .cells import Cell, is_tested, is_trained
 
 TRIAL = 32
@@ -133,9 +133,10 @@ class RunCost:
 
 def run_cost(config: Config) -> RunCost:
     """Measure a run's speed on this machine by a few small steps, in the precision that it would have."""
+    config = fitted(config)
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=0)
-    expects, epochs, images = expects_of(source, parts.train), config.train.epochs, len(parts.train)
+    expects, epochs, images = expects_of(source, parts.validation), config.train.epochs, len(parts.train)
     net = build_network(config, method, expects)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
     copies = COPIES + (epochs // config.train.keep_every if config.train.keep_every else 0)
@@ -158,9 +159,10 @@ def run_cost(config: Config) -> RunCost:
 
 def format_run(config: Config) -> str:
     """What a run would take and, where its settings were measured before, the accuracy to expect."""
+    config = fitted(config)
     cost, epochs = run_cost(config), config.train.epochs
     source = build_source(config)
-    expects = expects_of(source, source.train())
+    expects = expects_of(source, source.as_tested(source.train()))
     flops = training_flops(config, build_method(config), expects, cost.images * epochs)
     minutes, threads = 60 * cost.hours, torch.get_num_threads()
     lines = [
@@ -178,7 +180,7 @@ def format_run(config: Config) -> str:
 def _seconds(config: Config, precision: str, method: Method, net: nn.Module, expects: Expects) -> tuple[float, float]:
     """Seconds of learning from an image, with its share of the batch's update, and of predicting one."""
     size = min(config.train.batch_size, TRIAL)
-    engine = Engine(precision)
+    engine = Engine(precision, config.train.device)
     net.to(engine.device)
     stream = generator_for(0, "estimate", device=engine.device)
     images = torch.rand(size, *expects.shape, generator=stream, device=engine.device)

@@ -12,8 +12,10 @@ from typing import Any, Literal, cast, get_type_hints
 
 from .._lib.files import DEEPEST, parse_toml, read_toml
 from .._lib.registry import NEW, check_options, find, resolved, unknown, users_code
+from ..augment.base import Augmentor
 from ..errors import UserError
-from ..models.base import INPUT_OPTIONS
+from ..models._libraries import parse_uri
+from ..models.base import GIVEN, INPUT_OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +88,25 @@ class Train:
     """What comes in at the edge of a shifted image."""
     label_smoothing: float = field(default=0.0, metadata=NEW)
     """Share of a label that the task's cross-entropy spreads evenly over all classes, in [0, 1]."""
+    backbone_lr: float = field(default=0.0, metadata=NEW)
+    """Peak learning rate of all but the last linear layer and ADD blocks; 0 for train.lr. Weight decay follows it."""
+    freeze_epochs: int = field(default=0, metadata=NEW)
+    """First epochs in which the last linear layer and ADD blocks alone learn; what is frozen keeps its BatchNorm
+    statistics."""
+    accumulate: int = field(default=1, metadata=NEW)
+    """Parts in which a batch goes through the network, one update for all of them: less memory, BatchNorm by part."""
+    class_weights: Literal["none", "balanced"] = field(default="none", metadata=NEW)
+    """Weight of an image in the task's cross-entropy: 1, or inversely as its class is frequent."""
+    patience: int = field(default=0, metadata=NEW)
+    """Stop after so many epochs without a better validation score; 0 for never."""
+    wise_ft: bool = field(default=False, metadata=NEW)
+    """At the end, take the best mean of the weights after freeze_epochs and the fine-tuned ones, by validation score
+    (WiSE-FT, Wortsman et al., 2022)."""
+    device: str = field(default="auto", metadata=NEW)
+    """Where to train: auto for a GPU where there is one, or torch's name, such as cpu or cuda:1."""
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "batch_size", "lr")
+        positive = ("epochs", "batch_size", "lr", "accumulate")
         for name, value in asdict(self).items():
             least = -1 if name == "shift" else 0
             if isinstance(value, int | float) and not (value > 0 if name in positive else value >= least):
@@ -97,6 +115,11 @@ class Train:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
         if self.label_smoothing > 1:
             raise UserError(f"train.label_smoothing={self.label_smoothing} must lie between 0 and 1")
+        if (self.backbone_lr or self.freeze_epochs) and (self.optimizer == "muon" or self.bias_lr or self.head_lr):
+            raise UserError("train.backbone_lr and freeze_epochs go with sgd and adamw, without bias_lr and head_lr")
+        if self.wise_ft and not 0 < self.freeze_epochs < self.epochs:
+            way_out = "so that there is a trained head on the pretrained network to go back to"
+            raise UserError(f"train.wise_ft=true needs train.freeze_epochs of 1 to {self.epochs - 1}, {way_out}")
         if self.nesterov and not self.momentum:
             raise UserError("train.nesterov=true needs train.momentum above 0")
         for name, applies in (("ema", True), ("momentum", self.optimizer == "adamw")):
@@ -118,8 +141,12 @@ class Config:
 
 PRESETS = resources.files("pdeplus.training") / "presets"
 FAMILY_OF = {"data": "data", "model": "models", "method": "methods"}
-RULES: Mapping[str, Mapping[str, Any]] = {"model": {"hidden": ("classes", "channels"), "common": INPUT_OPTIONS}}
-"""Of a network the data set gives two arguments, and all have some options besides their own; see `check_options`."""
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "model": {"hidden": GIVEN, "common": INPUT_OPTIONS},
+    "data": {"common": {"transform": Augmentor}},
+}
+"""Of a network the data set gives some arguments; all networks, and all data sets, have some options besides their own:
+the light transform of a data set may be any augmentation. See `check_options`."""
 
 
 def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -213,6 +240,7 @@ def config_hash(config: Config) -> str:
     if "." not in config.method.name:  # each of our methods once had this option itself
         tables["method"]["label_smoothing"] = tables["train"].pop("label_smoothing")
     _leave_out_new(tables["train"], Train)
+    _leave_out_new(tables["data"], find("data", config.data.name))
     _leave_out_new(tables["method"], find("methods", config.method.name))
     return hashlib.sha256(json.dumps(_alike(tables), sort_keys=True).encode()).hexdigest()[:12]
 
@@ -245,6 +273,9 @@ def _part(key: str, value: Any) -> Part:
     name = options.pop("name", cast(Part, getattr(Config(), key)).name)
     if not isinstance(name, str):
         raise UserError(f"{key}.name={name!r} must be a text")
+    if key == "model" and "?" in name:
+        name, asked = parse_uri(name)
+        options = asked | options
     check_options(find(FAMILY_OF[key], name), options, where=key, **RULES.get(key, {}))
     return Part(name=name, options=options)
 

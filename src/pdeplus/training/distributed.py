@@ -177,15 +177,17 @@ def _losing() -> Generator[None]:
         raise ProcessLost("another process of this job ended") from error
 
 
-def join() -> Processes:
+def join(device: str = "auto") -> Processes:
     """The processes that a launcher started with this one, each on a device of its own: GPUs over NCCL, CPUs over gloo.
 
-    Only where there are several does this wait, until all have come.
+    Only where there are several does this wait, until all have come. One that is alone may be told its device.
     """
     way_out = "start them with torchrun, or unset WORLD_SIZE"
     world = os.environ.get("WORLD_SIZE") or "1"
     if world == "1":
-        return Processes(device=_device())
+        return Processes(device=_device() if device == "auto" else named_device(device))
+    if device != "auto":
+        raise UserError(f"train.device={device!r}: of {world} processes each has its own device; leave it at auto")
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         value = os.environ.get(name)
         if value is None:
@@ -194,12 +196,23 @@ def join() -> Processes:
             raise UserError(f"{name}={value} is no number of processes or ports; {way_out}")
     if int(os.environ["RANK"]) >= int(world):
         raise UserError(f"RANK={os.environ['RANK']} must be below WORLD_SIZE={world}; {way_out}")
-    device = _device(int(os.environ["LOCAL_RANK"]))
+    own = _device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
         import_module("torch.distributed.nn")  # before there is a group: else its defaults hold it to the end
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
         atexit.register(_end_gloo)
-    return Processes(rank=dist.get_rank(), world=dist.get_world_size(), device=device)
+    return Processes(rank=dist.get_rank(), world=dist.get_world_size(), device=own)
+
+
+def named_device(name: str) -> torch.device:
+    """The device of this name; one that is not known, or not there, is refused."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except Exception as error:  # torch raises all kinds for what it was not built with
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"train.device={name!r} cannot be used: {reason}; take auto or cpu") from error
+    return device
 
 
 def _device(local_rank: int = 0) -> torch.device:
@@ -221,8 +234,8 @@ def _end_gloo() -> None:
 class Engine:
     """Where and in which precision the work is done, and by how many."""
 
-    def __init__(self, precision: str) -> None:
-        self.processes = join()
+    def __init__(self, precision: str, device: str = "auto") -> None:
+        self.processes = join(device)
         self.device = self.processes.device
         if precision == "fp16" and self.device.type != "cuda":
             raise UserError("train.precision=fp16 needs a GPU; take bf16 or fp32")
@@ -240,11 +253,14 @@ class Engine:
         self._scaler.scale(loss).backward(inputs=inputs)
 
     def step(self, optimizers: Sequence[Optimizer], clip_norm: float) -> None:
-        """Step with each; their gradients together are first cut to a norm of `clip_norm`, unless that is 0."""
-        if clip_norm:
-            for optimizer in optimizers:
+        """Step with each; the gradient of each is first cut to a norm of `clip_norm`, unless that is 0.
+
+        A gradient that two share is cut by the first, and again by the second if it has more.
+        """
+        for optimizer in optimizers:
+            if clip_norm:
                 self._scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_([p for o in optimizers for g in o.param_groups for p in g["params"]], clip_norm)
+                nn.utils.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], clip_norm)
         for optimizer in optimizers:
             self._scaler.step(optimizer)
         self._scaler.update()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,12 @@ from torch.optim import Optimizer
 
 from .._lib.memory import kept_memory
 from .._lib.seeds import derive, generator_for
-from ..core.batch_norm import recalibrate
+from ..core.batch_norm import keep_frozen_statistics, recalibrate
 from ..data.base import Batch, Images, epoch_batches, index_batches
 from ..errors import RunFailed
 from ..methods.base import Method, Objective
 from .distributed import Engine, Processes
-from .session import Checkpoint, Metrics, Progress, Session, Watch, capture, restore
+from .session import Checkpoint, Metrics, Progress, Session, Watch, capture, restore, score_of
 
 RECALIBRATION_IMAGES = 2048
 WHAT_TO_TRY = (
@@ -27,7 +27,7 @@ WHAT_TO_TRY = (
 def train_step(
     model: nn.Module,
     method: Method,
-    batch: Batch,
+    batch: Batch | Sequence[Batch],
     optimizers: Mapping[str, Optimizer],
     engine: Engine,
     clip_norm: float = 0.0,
@@ -41,28 +41,35 @@ def train_step(
     Args:
         model: prepared by the method.
         method: gives the objectives.
-        batch: this process's images.
+        batch: this process's images; several batches are parts of one, whose gradients are added up for one update.
         optimizers: by the names that objectives use.
         engine: where the work is done.
-        clip_norm: greatest norm of an update's gradient; 0 for no clipping.
+        clip_norm: greatest norm of each optimiser's gradient; 0 for no clipping.
         weight: of this process's loss, 1 on average over the processes.
     """
-    logs = dict[str, Tensor]()
-    goals = method.objectives(model, batch)
+    parts = [batch] if isinstance(batch, Batch) else batch
+    shares = [len(part.labels) / sum(len(each.labels) for each in parts) for part in parts]
+    logs, every = dict[str, Tensor](), [method.objectives(model, part) for part in parts]
     while True:
-        with engine.forward():
-            goal = next(goals, None)
-        if goal is None:
-            return logs
-        _check_finite(goal, engine.processes)
-        chosen = [optimizers[name] for name in goal.update]
-        parameters = [p for optimizer in chosen for p in parameters_of(optimizer)]
-        for optimizer in chosen:
-            optimizer.zero_grad()
-        engine.backward(goal.loss * weight, inputs=parameters if goal.reach == "updated" else None)
+        chosen, parameters, means = list[Optimizer](), list[nn.Parameter](), dict[str, Tensor]()
+        for goals, share in zip(every, shares, strict=True):
+            with engine.forward():
+                goal = next(goals, None)
+            if goal is None:
+                return logs
+            _check_finite(goal, engine.processes)
+            if not chosen:
+                chosen = [optimizers[name] for name in goal.update]
+                parameters = [p for optimizer in chosen for p in parameters_of(optimizer)]
+                for optimizer in chosen:
+                    optimizer.zero_grad()
+            loss = goal.loss * (weight * share)
+            engine.backward(loss, inputs=parameters if goal.reach == "updated" else None)
+            told = {f"loss/{name}": part.detach() for name, part in goal.parts.items()} | dict(goal.metrics)
+            means = {name: means.get(name, 0.0) + value * share for name, value in told.items()}
         engine.processes.average_gradients(parameters)
         engine.step(chosen, clip_norm)
-        logs |= {f"loss/{name}": part.detach() for name, part in goal.parts.items()} | dict(goal.metrics)
+        logs |= means
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
@@ -108,7 +115,8 @@ def fit(
     processes, progress = session.processes, session.progress
     processes.copy_main([*session.model.parameters(), *session.model.buffers()])
     with torch.random.fork_rng(), kept_memory():
-        while progress.epoch < session.settings.epochs:
+        begin(session)
+        while progress.epoch < session.settings.epochs and not out_of_patience(session):
             if not run_epoch(session, save, on_step, stop):
                 return None
             check_weights(session)
@@ -120,6 +128,28 @@ def fit(
     return session.network
 
 
+def begin(session: Session) -> None:
+    """Let the method set what the first batch sets, before the first step; the first epoch's record tells it."""
+    if session.progress.epoch or session.progress.batch or type(session.method).begin is Method.begin:
+        return
+    learning_mode(session)
+    torch.manual_seed(derive(session.seed, "begin"))
+    places = session.processes.share(session.batches(0)[0])
+    batch = parts_of(session, next(session.split.train.batches([places])), places, 0)[0]
+    told = session.method.begin(session.model, batch)
+    session.processes.copy_main([*session.model.parameters()] if told else [])
+    if told and session.averaged is not None:
+        session.averaged.module.load_state_dict(session.model.state_dict())
+    session.progress.begun_with = told
+
+
+def out_of_patience(session: Session) -> bool:
+    """Whether the best validation score is as many epochs old as the settings wait for a better one."""
+    scores = [score_of(record) for record in session.progress.history]
+    waited = session.settings.patience
+    return bool(waited and scores) and len(scores) - 1 - scores.index(max(scores)) >= waited
+
+
 def run_epoch(
     session: Session, save: Callable[[int, Checkpoint], None], on_step: Watch, stop: Callable[[], bool]
 ) -> bool:
@@ -127,7 +157,7 @@ def run_epoch(
     settings, processes, progress = session.settings, session.processes, session.progress
     batches, per_epoch = session.batches(progress.epoch), session.per_epoch
     saved_at = time.monotonic()
-    session.model.train()
+    learning_mode(session)
     coming = session.split.train.batches([processes.share(batch) for batch in batches[progress.batch :]])
     while progress.batch < len(batches):
         step, steps = progress.epoch * per_epoch + progress.batch, settings.epochs * per_epoch
@@ -150,15 +180,13 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
     The batch has the training images at `places`; this process's share of them is the next of `coming`.
     """
     started, worked, settings, processes = time.monotonic(), time.process_time(), session.settings, session.processes
-    size, transform = len(places), session.transform(session.progress.epoch, processes.share(places))
+    size = len(places)
     torch.manual_seed(derive(session.seed, "torch", step, *processes.stream))  # for dropout and the like
     warmup = round(settings.warmup * session.per_epoch)
     factor = learning_rate_factor(step, steps, warmup, settings.schedule)
     set_learning_rates(session.optimizers, session.peaks, factor)
-    images, labels = session.on_device(next(coming))
-    stream = generator_for(session.seed, "step", step, *processes.stream, device=session.engine.device)
-    batch = Batch(images, labels, transform, stream, settings.label_smoothing)
-    weight = len(labels) * processes.world / size
+    batch = parts_of(session, next(coming), processes.share(places), step)
+    weight = sum(len(part.labels) for part in batch) * processes.world / size
     tools = session.optimizers, session.engine, settings.clip_norm
     try:
         logs = train_step(session.model, session.method, batch, *tools, weight)
@@ -172,6 +200,33 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
         logs = dict(zip(logs, means, strict=True))
     session.progress.add(logs, size, time.monotonic() - started, time.process_time() - worked)
     return logs
+
+
+def parts_of(session: Session, images: Images, places: Tensor, step: int) -> list[Batch]:
+    """A step's images, which are at `places`, as a batch or, where updates accumulate, as several of nearly one size.
+
+    Each has its own random stream, and of the first it is that of the whole.
+    """
+    settings, stream, found = session.settings, session.processes.stream, list[Batch]()
+    count = min(settings.accumulate, max(len(places) // 2, 1))  # BatchNorm cannot normalise one image
+    for i, mine in enumerate(torch.arange(len(places)).tensor_split(count)):
+        x, labels = session.on_device(images if count == 1 else images.take(mine))
+        purpose = ("part", step, *stream, i) if i else ("step", step, *stream)
+        draws = generator_for(session.seed, *purpose, device=session.engine.device)
+        transform = session.transform(session.progress.epoch, places[mine])
+        found.append(Batch(x, labels, transform, draws, settings.label_smoothing, session.class_weights))
+    return found
+
+
+def learning_mode(session: Session) -> None:
+    """Training mode; what is frozen in this epoch does not learn, nor do its BatchNorm layers measure."""
+    thawed = session.progress.epoch >= session.settings.freeze_epochs
+    for optimizer in session.optimizers.values():
+        for group in optimizer.param_groups:
+            for p in group["params"] if group.get("backbone") else ():
+                p.requires_grad_(thawed)
+    session.model.train()
+    keep_frozen_statistics(session.model)
 
 
 def learning_rate_factor(step: int, steps: int, warmup: int, schedule: str = "cosine") -> float:
@@ -198,10 +253,9 @@ def finish_epoch(session: Session) -> None:
         recalibrate(session.network, (session.on_device(part)[0] for part in train.batches(sample)))
     record: Metrics = {"epoch": progress.epoch + 1}
     record |= {f"lr/{name}": float(o.param_groups[0]["lr"]) for name, o in session.optimizers.items()}
+    record |= {} if progress.epoch else {f"start/{name}": value for name, value in progress.begun_with.items()}
     record |= {name: float(total) / progress.images for name, total in progress.totals.items()}
-    record["validation/accuracy"], record["validation/nll"] = _test(session, session.split.validation, "validate")
-    if session.split.shifted is not None:
-        record["validation/shifted_accuracy"], _ = _test(session, session.split.shifted, "validate shifted")
+    record |= validate(session, session.network)
     if not math.isfinite(record["validation/nll"]):
         raise RunFailed(f"epoch {progress.epoch + 1}: the validation loss is not finite; {WHAT_TO_TRY}")
     record |= {"seconds": progress.seconds, "core_seconds": progress.core_seconds}
@@ -209,7 +263,17 @@ def finish_epoch(session: Session) -> None:
     progress.close_epoch(record)
 
 
-def _test(session: Session, images: Images, purpose: str) -> tuple[float, float]:
+def validate(session: Session, network: nn.Module) -> Metrics:
+    """What a network scores on held-out images, and on shifted ones where there are any."""
+    accuracy, nll = _test(session, network, session.split.validation, "validate")
+    record: Metrics = {"validation/accuracy": accuracy, "validation/nll": nll}
+    if session.split.shifted is not None:
+        shifted, _ = _test(session, network, session.split.shifted, "validate shifted")
+        record["validation/shifted_accuracy"] = shifted
+    return record
+
+
+def _test(session: Session, network: nn.Module, images: Images, purpose: str) -> tuple[float, float]:
     """Accuracy and negative log-likelihood, predicted as the method predicts at test; processes take turns."""
     sums, processes = torch.zeros(2, dtype=torch.float64), session.processes
     parts = index_batches(torch.arange(len(images)), session.settings.batch_size)
@@ -217,7 +281,7 @@ def _test(session: Session, images: Images, purpose: str) -> tuple[float, float]
     for i, part in zip(turns, images.batches([parts[i] for i in turns]), strict=True):
         x, labels = session.on_device(part)
         stream = generator_for(session.seed, purpose, i, device=x.device)
-        probabilities = session.method.predict(session.network, x, stream)
+        probabilities = session.method.predict(network, x, stream)
         sums[0] += float((probabilities.argmax(-1) == labels).sum())
         sums[1] -= float(probabilities.float().gather(1, labels[:, None]).clamp(min=1e-12).log().sum())
     accuracy, nll = processes.sum(sums.to(processes.device)) / len(images)

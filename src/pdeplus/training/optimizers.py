@@ -26,7 +26,35 @@ STEPS = 5
 
 def build_optimizers(method: Method, model: nn.Module, settings: Train) -> dict[str, Optimizer]:
     """All optimisers of a run by the names that the method's objectives use."""
-    return method.optimizers(model, partial(build_optimizer, settings=settings, head=head_of(model)))
+    head = head_of(model)
+    if settings.backbone_lr or settings.freeze_epochs:
+        if head is None:
+            raise UserError("train.backbone_lr and freeze_epochs need a network with a linear layer at its end")
+        return method.optimizers(model, partial(_tuning_optimizer, settings=settings, fresh=fresh_parameters(model)))
+    return method.optimizers(model, partial(build_optimizer, settings=settings, head=head))
+
+
+def fresh_parameters(model: nn.Module) -> set[int]:
+    """The identities of what fine-tuning begins anew: the parameters of the last linear layer and of ADD blocks."""
+    head = head_of(model)
+    parts = [m for m in model.modules() if isinstance(m, ADDBlock) or (isinstance(m, nn.Linear) and m.weight is head)]
+    return {id(p) for part in parts for p in part.parameters()}
+
+
+def _tuning_optimizer(parameters: Iterable[nn.Parameter], settings: Train, fresh: set[int]) -> Optimizer:
+    """The task's optimiser where the backbone has a rate of its own, or is frozen at first.
+
+    Each group decays in proportion to its own rate: what was learnt before is not drawn to zero by a head's.
+    """
+    every, s, groups = list(parameters), settings, list[dict[str, Any]]()
+    for backbone in (True, False):
+        for vectors in (False, True):
+            chosen = [p for p in every if (id(p) not in fresh) == backbone and (p.ndim < 2) == vectors]
+            chosen = [p for p in chosen if p.requires_grad] if backbone else chosen
+            decay = 0.0 if vectors and s.decay == "matrices" else s.weight_decay
+            rate = (s.backbone_lr or s.lr) if backbone else s.lr
+            groups.append({"params": chosen, "lr": rate, "weight_decay": decay, "backbone": backbone})
+    return _optimizer([group for group in groups if group["params"]], s)
 
 
 def head_of(model: nn.Module) -> nn.Parameter | None:
@@ -38,7 +66,11 @@ def head_of(model: nn.Module) -> nn.Parameter | None:
 
 def build_optimizer(parameters: Iterable[nn.Parameter], settings: Train, head: nn.Parameter | None = None) -> Optimizer:
     """The task's optimiser for some parameters, in groups by learning rate and decay; Muon leaves the head to SGD."""
-    groups, s = parameter_groups(parameters, settings, head), settings
+    return _optimizer(parameter_groups(parameters, settings, head), settings)
+
+
+def _optimizer(groups: list[dict[str, Any]], settings: Train) -> Optimizer:
+    s = settings
     if s.optimizer == "sgd":
         return SGD(groups, s.lr, s.momentum, weight_decay=s.weight_decay, nesterov=s.nesterov)
     if s.optimizer == "adamw":

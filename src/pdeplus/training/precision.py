@@ -81,10 +81,10 @@ def time_steps(session: Session, clock: Callable[[], float] = time.perf_counter)
         for _ in range(1 + ROUNDS):
             for precision, taken in seconds.items():
                 stream = generator_for(session.seed, "precision", device=device)
-                smoothing = session.settings.label_smoothing
-                batch = Batch(images, labels, session.split.transform, stream, smoothing)
+                smoothing, weights = session.settings.label_smoothing, session.class_weights
+                batch = Batch(images, labels, session.split.transform, stream, smoothing, weights)
                 started = clock()
-                train_step(model, session.method, batch, optimizers, Engine(precision))
+                train_step(model, session.method, batch, optimizers, Engine(precision, session.settings.device))
                 if device.type != "cpu":
                     torch.accelerator.synchronize(device)
                 taken.append(clock() - started)

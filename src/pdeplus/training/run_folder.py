@@ -6,9 +6,9 @@ Of several processes the main one alone writes.
 import json
 import textwrap
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, final
@@ -25,28 +25,31 @@ from .._lib.files import (
     encode_weights,
     locked,
     make_folder,
-    parse_toml,
-    read_toml,
     read_weights,
     readable,
-    sum_of,
     write_file,
 )
 from .._lib.long_work import held_back
-from .._lib.registry import build, users_code
+from .._lib.registry import build, check_value, find, users_code
 from .._lib.seeds import derive
+from ..augment.base import Augmentor
+from ..augment.resized_crop import ResizedCrop
+from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
 from ..errors import Stopped, UserError, check_choice
 from ..methods.base import Method
-from ..models.base import build_model, check_image_size, fit_images
+from ..models._libraries import Facts, check_logits
+from ..models.base import build_model, check_image_size, facts_of, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
-from .config import Config, config_hash, load_config, names_users_code, setting_changes, to_tables
+from .config import Config, Part, Train, config_hash, load_config, names_users_code, to_tables
 from .distributed import ProcessLost, join
 from .loop import fit
 from .precision import chosen_precision
 from .selection import shifted
-from .session import Checkpoint, Metrics, Progress, Session, Watch, is_epoch, open_session, read_progress
+from .session import Checkpoint, Metrics, Progress, Session, Watch, is_epoch, open_session, read_progress, score_of
+from .sums import SUMS, check_config, check_sum, check_unchanged, read_sums, write_sums
+from .wise_ft import START, mix_with_start
 
 Selection = Literal["last", "validation"]
 """Which epoch's weights."""
@@ -54,11 +57,6 @@ FITTED = 5000
 """Training images that set those parts of a network that images set."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
 """What a process leaves that is killed before it has begun, besides temporary files."""
-SUMS = "sums.json"
-"""What a run was trained with, and checksums of the small files that its results depend on; weights have their own."""
-SHOWN_CHANGES = 5
-"""Changed settings that a message names."""
-UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
 
 
 @final
@@ -68,6 +66,8 @@ class Expects:
 
     classes: tuple[str, ...]
     shape: tuple[int, int, int]
+    facts: Facts | None = None
+    """Of a network by URI, what its library said of it."""
 
 
 @dataclass(frozen=True)
@@ -103,28 +103,9 @@ class Run:
                 raise
             by = f"pdeplus {written_by(self.path)} and this is {__version__}"
             raise UserError(f"{self.path} was written by {by}, which cannot read its config: {error}") from error
-        if self.finished and "config" in self.sums:
-            changes = setting_changes(self.sums["config"], read_toml(path, str(path)))
-            if changes:
-                raise UserError(f"{path} is not what the run was trained with: {_some(changes)}; {UNCHECKED}")
+        if self.finished:
+            check_config(self.path)
         return config
-
-    @property
-    def sums(self) -> Mapping[str, Any]:
-        """The contents of sums.json; empty in a folder of an older version."""
-        path = self.path / SUMS
-        if not path.is_file():
-            return {}
-        with suppress(ValueError, RecursionError):
-            content = json.loads(path.read_bytes())
-            if isinstance(content, dict) and isinstance(content.get("config"), dict):
-                return cast(Mapping[str, Any], content)
-        raise UserError(f"{path} is damaged; put it back from a copy, or delete it to go on without checks")
-
-    def _check_sum(self, path: Path, data: bytes) -> None:
-        """Refuse a file that has changed since training ended."""
-        if self.finished and self.sums.get(path.name, sum_of(data)) != sum_of(data):
-            raise UserError(f"{path} has changed since training ended: it does not match {SUMS}; {UNCHECKED}")
 
     @property
     def expects(self) -> Expects:
@@ -133,11 +114,12 @@ class Run:
         if path.is_file():
             data = path.read_bytes()
             expects = _parse_expects(data, path)
-            self._check_sum(path, data)
+            if self.finished:
+                check_sum(path, data)
             return expects
         try:
             source = build_source(self.config)
-            return expects_of(source, source.train())
+            return expects_of(source, source.as_tested(source.train()))
         except (UserError, OSError) as error:
             raise UserError(f"{self.path} has no model.json, so that its data set is needed: {error}") from error
 
@@ -154,8 +136,8 @@ class Run:
                     found.append(cast(Metrics, record))
             if len(found) < number:
                 raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
-        if data:
-            self._check_sum(path, data)
+        if data and self.finished:
+            check_sum(path, data)
         return found
 
     @property
@@ -193,7 +175,7 @@ class Run:
     def load_weights(self, path: Path) -> nn.Module:
         """The run's network with the weights in a file, in eval mode; what was damaged since training is refused."""
         config, expects = self.config, self.expects
-        if self.finished and not self.sums:
+        if self.finished and not read_sums(self.path):
             unseen = "damage to its files may go unnoticed"
             warnings.warn(f"{self.path} has no {SUMS}, as is usual in older versions: {unseen}", stacklevel=2)
         weights = read_weights(path)
@@ -210,19 +192,28 @@ class Run:
         return model.eval()
 
 
-def train(config: Config, out: str | Path | None = None, *, watch: Watch | None = None) -> Run:
+def train(
+    config: Config,
+    out: str | Path | None = None,
+    *,
+    watch: Watch | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
     Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
-    processes, which all call this, the main one alone writes and calls `watch`.
+    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
+    on its input and its ADD blocks to say.
     """
-    default = f"{config.name}-{config.method.name}-seed{config.seed}"
+    default, config = f"{config.name}-{config.method.name}-seed{config.seed}", fitted(config)
     if out is None and (Path(default).name != default or "\\" in default):
         raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
-    folder, processes = Path(out) if out is not None else Path("runs") / default, join()
+    folder, processes = Path(out) if out is not None else Path("runs") / default, join(config.train.device)
     processes.on_main(lambda: check_unused(folder))
     prepared = processes.together(lambda: _prepare(config))
     text = tomli_w.dumps(to_tables(config))
+    if processes.main and prepared[1].facts is not None:
+        say(about_network(config, *prepared))
     with ExitStack() as stack:
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
         return _run(*prepared, Run(folder, trust_code=True), None, watch)
@@ -244,28 +235,10 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
             return run  # by another process, a moment ago
         config = processes.on_main(lambda: run.config)
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
-        processes.on_main(lambda: check_unchanged(run, checkpoint))
-        prepared = processes.together(lambda: _prepare(config))
+        processes.on_main(lambda: check_unchanged(run.path, checkpoint))
+        facts = processes.on_main(lambda: run.expects.facts if checkpoint else None)
+        prepared = processes.together(lambda: _prepare(config, start=checkpoint is None, facts=facts))
         return _run(*prepared, run, checkpoint, watch)
-
-
-def check_unchanged(run: Run, checkpoint: Checkpoint | None) -> None:
-    """Refuse to go on with settings other than those that the run began with, and its checkpoint was saved with."""
-    path, earlier = run.path / "config.toml", [run.sums.get("config", {})]
-    if checkpoint is not None and checkpoint.config is not None:
-        earlier.append(parse_toml(checkpoint.config, f"{checkpoint.path}/config.toml"))
-    now = read_toml(path, str(path))
-    changes = [change for then in earlier if then for change in setting_changes(then, now)]
-    if changes:
-        copy = checkpoint.path / "config.toml" if checkpoint is not None and checkpoint.path is not None else "a copy"
-        way_out = f"put it back from {copy}, or begin a new run: pdeplus train {path} --out DIR"
-        raise UserError(f"{path} is not what the run began with: {_some(list(dict.fromkeys(changes)))}; {way_out}")
-
-
-def _some(changes: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f" and {len(changes) - SHOWN_CHANGES} more" if len(changes) > SHOWN_CHANGES else ""
-    return ", ".join(changes[:SHOWN_CHANGES]) + more
 
 
 def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
@@ -276,18 +249,44 @@ def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None)
     if not (folder / "config.toml").exists():
         return train(config, folder, watch=watch)
     own = names_users_code(config)  # then the folder may name it as well
-    there = Run.load(folder, trust_code=own).config
+    there, config = Run.load(folder, trust_code=own).config, fitted(config)
     if (config_hash(there), there.seed) != (config_hash(config), config.seed):
         raise UserError(f"{folder} holds a run with other settings; choose another folder, or move it away")
     return resume(folder, trust_code=own, watch=watch)
 
 
-def _prepare(config: Config) -> tuple[Session, Expects]:
-    """Build all parts, so that bad input is answered before anything is written."""
+def about_network(config: Config, session: Session, expects: Expects) -> str:
+    """What a network by URI takes and where its ADD blocks are, in one line."""
+    places = [block.name for block in session.model.modules() if isinstance(block, ADDBlock)]
+    blocks = f"; ADD blocks after {', '.join(places)}" if places else ""
+    return f"{config.model.name}: {expects.facts}; a new head for {len(expects.classes)} classes{blocks}"
+
+
+def fitted(config: Config) -> Config:
+    """The config with images as a network by URI was made for, in all of that which is not set; any other as it is."""
+    facts, source = facts_of(config.model.name, config.model.options), find("data", config.data.name)
+    if facts is None or not is_dataclass(source):
+        return config
+    wanted: dict[str, Any] = {"size": facts.size, "crop": facts.crop, "interpolation": facts.interpolation}
+    wanted |= dict(config.data.options)
+    if isinstance(transform_of(config, build_source(config)), ResizedCrop):
+        wanted.setdefault("read_size", round(wanted["size"] / wanted["crop"]))
+    known = {option.name for option in fields(source)} | {"transform"}
+    options = {name: value for name, value in wanted.items() if name in known}
+    return replace(config, data=Part(name=config.data.name, options=options))
+
+
+def _prepare(config: Config, *, start: bool = True, facts: Facts | None = None) -> tuple[Session, Expects]:
+    """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    expects = expects_of(source, parts.train)
-    network = build_network(config, method, expects)
+    parts = replace(parts, transform=transform_of(config, source))
+    facts = facts or facts_of(config.model.name, config.model.options)
+    if facts is not None:  # with what the data set does in place of it
+        shown = {key: value for key, value in config.data.options.items() if key in ("crop", "interpolation")}
+        facts = replace(facts, **shown)
+    expects = replace(expects_of(source, parts.validation), facts=facts)
+    network = build_network(config, method, expects, start=start)
     check_batch_size(network, config.train.batch_size)
     parts.train.preload()
     fit_images(network, lambda: parts.train.take(torch.arange(min(FITTED, len(parts.train)))).floats())
@@ -302,7 +301,7 @@ def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | 
     history = read_progress(checkpoint).history if checkpoint else []
     with processes.one_voice():
         try:
-            processes.on_main(lambda: begin_files(folder, asdict(expects), history))
+            processes.on_main(lambda: begin_files(folder, expects, history))
             session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
             with held_back() as stop, tensorboard(folder) if processes.main else nullcontext() as show:
                 config = (folder / "config.toml").read_bytes() if processes.main else b""
@@ -310,9 +309,11 @@ def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | 
                 def save(step: int, state: Checkpoint) -> None:
                     save_checkpoint(folder / "checkpoints", step, replace(state, config=config))
 
-                on_epoch = partial(write_epoch, folder, session.settings.keep_every, show)
+                on_epoch = partial(write_epoch, folder, session.settings, show)
                 on_step: Watch = watch or (lambda step, steps, progress, logs: None)
                 network = fit(session, resume=checkpoint, save=save, on_step=on_step, on_epoch=on_epoch, stop=stop)
+                if network is not None and session.settings.wise_ft:
+                    mix_with_start(session, folder)
                 if network is not None:
                     processes.on_main(lambda: finish_files(folder, network))
         except ProcessLost as error:
@@ -324,7 +325,15 @@ def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | 
 
 def build_source(config: Config) -> Source:
     """The configured data set."""
-    return build("data", config.data.name, config.data.options)
+    own = {key: value for key, value in config.data.options.items() if key != "transform"}
+    return build("data", config.data.name, own)
+
+
+def transform_of(config: Config, source: Source) -> Augmentor:
+    """The light transform of the training images: the data set's own, or the one that the config names."""
+    if "transform" not in config.data.options:
+        return source.transform
+    return check_value("data.transform", config.data.options["transform"], Augmentor)
 
 
 def build_method(config: Config) -> Method:
@@ -338,10 +347,11 @@ def expects_of(source: Source, images: Images) -> Expects:
     return Expects(classes=source.classes, shape=(channels, height, width))
 
 
-def build_network(config: Config, method: Method, expects: Expects) -> nn.Module:
+def build_network(config: Config, method: Method, expects: Expects, *, start: bool = False) -> nn.Module:
     """The configured network, prepared by the method, its weights drawn from the run's seed.
 
-    They depend on the config and on what is expected alone, not on any image.
+    They depend on the config and on what is expected alone, not on any image. With `start` it then gets the weights
+    that it is to start from, of a file or a library; a network that is loaded needs none.
     """
     check_image_size(min(expects.shape[1:]))
     if config.train.batch_norm == "split" and not method.learns_plain:
@@ -350,17 +360,14 @@ def build_network(config: Config, method: Method, expects: Expects) -> nn.Module
             "passes are never measured; take shared or recalibrate"
         )
     given = {"classes": len(expects.classes), "channels": expects.shape[0]}
+    name, options = config.model.name, config.model.options
     with torch.random.fork_rng():
         torch.manual_seed(derive(config.seed, "init"))
-        model = build_model(config.model.name, config.model.options, **given)
+        model = build_model(name, options, **given, facts=expects.facts, start=start)
+        if "." in name or ":" in name:
+            check_logits(model, name, expects.shape, given["classes"])
         network = method.prepare(model, torch.zeros(2, *expects.shape))
     return split_batch_norm(network) if config.train.batch_norm == "split" else network
-
-
-def score_of(record: Metrics) -> float:
-    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
-    clean = float(record["validation/accuracy"])
-    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
 
 
 def check_unused(folder: Path) -> None:
@@ -390,21 +397,14 @@ def begun(folder: Path, config: str) -> Generator[None]:
         yield
 
 
-def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics]) -> None:
+def begin_files(folder: Path, expects: Expects, history: Sequence[Metrics]) -> None:
     """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
     stamp(folder)
     if not (folder / "model.json").exists():
-        write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
+        content = {key: value for key, value in asdict(expects).items() if value is not None}
+        write_file(folder / "model.json", json.dumps(content, indent=1).encode())
     write_sums(folder)
     write_metrics(folder, history)
-
-
-def write_sums(folder: Path, *names: str) -> None:
-    """What the run is trained with, and the checksums of these files as they are now."""
-    path = folder / "config.toml"
-    content: dict[str, Any] = {"config": read_toml(path, str(path))}
-    content |= {name: sum_of((folder / name).read_bytes()) for name in names}
-    write_file(folder / SUMS, json.dumps(content, indent=1).encode())
 
 
 def finish_files(folder: Path, network: nn.Module) -> None:
@@ -420,14 +420,16 @@ def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:
 
 
 def write_epoch(
-    folder: Path, keep_every: int, show: Callable[[Metrics], None] | None, progress: Progress, network: nn.Module
+    folder: Path, settings: Train, show: Callable[[Metrics], None] | None, progress: Progress, network: nn.Module
 ) -> None:
     """The epoch's record, and its weights where they are the best so far or to be kept."""
     write_metrics(folder, progress.history)
     scores, epoch = [score_of(record) for record in progress.history], len(progress.history)
     if scores[-1] == max(scores):  # of equals the later, which has learnt longer
         write_weights(folder / "best.safetensors", network)
-    if keep_every and epoch % keep_every == 0:
+    if settings.wise_ft and epoch == settings.freeze_epochs:
+        write_weights(folder / START, network)
+    if settings.keep_every and epoch % settings.keep_every == 0:
         write_weights(folder / "epochs" / f"{epoch:04d}.safetensors", network)
     if show is not None:
         show(progress.history[-1])
@@ -461,6 +463,8 @@ def _parse_expects(data: bytes, path: Path) -> Expects:
         content = json.loads(data)
         channels, height, width = map(int, content["shape"])
         if min(channels, height, width) > 0 and isinstance(content["classes"], list):
-            return Expects(classes=tuple(map(readable, content["classes"])), shape=(channels, height, width))
+            facts = Facts.read(content["facts"]) if "facts" in content else None
+            classes = tuple(map(readable, content["classes"]))
+            return Expects(classes=classes, shape=(channels, height, width), facts=facts)
     way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
+from ..augment.resized_crop import ResizedCrop
 from ..core.network import SAFE_ROW, compile_network, memory_layout, step_by_indexing
 from ..data.base import Images, Split, epoch_batches
 from ..errors import UserError
@@ -53,6 +54,8 @@ class Progress:
     """Images seen in that epoch so far."""
     history: list[Metrics] = field(default_factory=list[Metrics])
     """One record per finished epoch."""
+    begun_with: dict[str, float] = field(default_factory=dict[str, float])
+    """What the method set by the first batch, by name."""
 
     def add(self, logs: Mapping[str, Tensor], images: int, seconds: float, core_seconds: float) -> None:
         """Count one step in."""
@@ -66,6 +69,12 @@ class Progress:
         self.history.append(record)
         self.epoch, self.batch, self.images, self.totals = self.epoch + 1, 0, 0, {}
         self.seconds = self.core_seconds = 0.0
+
+
+def score_of(record: Metrics) -> float:
+    """What an epoch is selected by: the mean of its validation accuracies, clean and shifted where there are both."""
+    clean = float(record["validation/accuracy"])
+    return (clean + float(record.get("validation/shifted_accuracy", clean))) / 2
 
 
 @dataclass
@@ -117,6 +126,15 @@ class Session:
         return partial(light, mirrored=mirrored)
 
     @cached_property
+    def class_weights(self) -> Tensor | None:
+        """Of each class n / (classes · its images) where classes are to be balanced: 1 on average over the images."""
+        if self.settings.class_weights == "none":
+            return None
+        labels = self.split.train.labels
+        counts = torch.bincount(labels)
+        return (len(labels) / (len(counts) * counts.clamp(min=1))).to(self.engine.device)
+
+    @cached_property
     def mirrored_first(self) -> Tensor:
         """Of each training image whether alternating flips begin with its mirror image."""
         return torch.rand(len(self.split.train), generator=generator_for(self.seed, "flips")) < 0.5
@@ -148,8 +166,10 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
 
     The seed is that of the order of images, of the augmentations and of the noise.
     """
-    split = replace(split, transform=light_transform(split.transform, settings))
-    engine = Engine(settings.precision)
+    size = split.validation.take(torch.arange(1)).images.shape[-1]
+    split = replace(split, transform=light_transform(split.transform, settings, size))
+    check_view(split, size)
+    engine = Engine(settings.precision, settings.device)
     check_shares(engine.processes.world, settings.batch_size, len(split.train))
     if settings.sync_batch_norm and engine.processes.world > 1:
         model = synchronised(model, engine.processes)
@@ -172,8 +192,22 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
 
 
-def light_transform(transform: Augmentor, settings: Train) -> Augmentor:
-    """The data set's own transform with the settings' shift and border; refuses settings that it does not know."""
+def check_view(split: Split, size: int) -> None:
+    """Refuse a transform whose training images are not of the size that test images have."""
+    images = split.train.take(torch.arange(1)).floats()
+    given = split.transform(images, generator_for(0, "view")).shape[-1] if images.shape[-1] != size else size
+    if given != size:
+        way_out = "set data.transform=resized_crop, or data.read_size=0"
+        raise UserError(f"training images come to the network with {given} pixels and others with {size}; {way_out}")
+
+
+def light_transform(transform: Augmentor, settings: Train, size: int = 0) -> Augmentor:
+    """The data set's own transform with the settings' shift and border; refuses settings that it does not know.
+
+    A resized crop without a size of its own gets `size`, that of the test images.
+    """
+    if isinstance(transform, ResizedCrop) and not transform.size:
+        transform = replace(transform, size=size)
     s, wanted = settings, dict[str, Any]()
     wanted |= {"padding": s.shift} if s.shift >= 0 else {}
     wanted |= {"border": s.border} if s.border != "black" else {}

@@ -21,7 +21,7 @@ from ...core.surgery import add_blocks_of
 from ...errors import UserError
 from ...methods.base import overlaps_of
 from ...reports.figures import Figure, Row
-from ...training.run_folder import Run, build_method, build_source
+from ...training.run_folder import Run, build_method, build_source, transform_of
 from .figures import faceted, in_words, line_at, over_epochs
 from .probes import AUGMENTATIONS, Question, Section, counted, features, held_out, in_batches, network_of, scopes
 
@@ -123,7 +123,7 @@ def coverage_section(question: Question, gaps: list[str]) -> Section:
     shared = [name for name, count in Counter(trained.values()).items() if count > 1]
 
     def rows_of(label: str, run: Run) -> list[Row]:
-        seen = overlaps_of(build_method(run.config), build_source(run.config).transform)
+        seen = overlaps_of(build_method(run.config), transform_of(run.config, build_source(run.config)))
         unseen = {in_words(name): make for name, make in AUGMENTATIONS.items() if name not in seen}
         with counting_bar(f"coverage of {label}", None, "pass") as count:
             found = coverage_over_training(run, unseen, images=question.images, seed=question.seed, watch=count)

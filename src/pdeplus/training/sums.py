@@ -1,0 +1,71 @@
+"""What a run was trained with, and checksums of its small files: what has changed since is noticed when it is read."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from .._lib.files import parse_toml, read_toml, sum_of, write_file
+from ..errors import UserError
+from .config import setting_changes
+from .session import Checkpoint
+
+SUMS = "sums.json"
+"""The settings of a run, and checksums of the small files that its results depend on; weights have their own."""
+SHOWN_CHANGES = 5
+"""Changed settings that a message names."""
+UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
+
+
+def read_sums(folder: Path) -> Mapping[str, Any]:
+    """The contents of sums.json; empty in a folder of an older version."""
+    path = folder / SUMS
+    if not path.is_file():
+        return {}
+    with suppress(ValueError, RecursionError):
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict) and isinstance(content.get("config"), dict):
+            return cast(Mapping[str, Any], content)
+    raise UserError(f"{path} is damaged; put it back from a copy, or delete it to go on without checks")
+
+
+def write_sums(folder: Path, *names: str) -> None:
+    """What the run is trained with, and the checksums of these files as they are now."""
+    path = folder / "config.toml"
+    content: dict[str, Any] = {"config": read_toml(path, str(path))}
+    content |= {name: sum_of((folder / name).read_bytes()) for name in names}
+    write_file(folder / SUMS, json.dumps(content, indent=1).encode())
+
+
+def check_sum(path: Path, data: bytes) -> None:
+    """Refuse a file of a finished run that has changed since training ended."""
+    if read_sums(path.parent).get(path.name, sum_of(data)) != sum_of(data):
+        raise UserError(f"{path} has changed since training ended: it does not match {SUMS}; {UNCHECKED}")
+
+
+def check_config(folder: Path) -> None:
+    """Refuse a finished run's config whose settings have changed since training ended."""
+    path = folder / "config.toml"
+    changes = setting_changes(read_sums(folder).get("config", now := read_toml(path, str(path))), now)
+    if changes:
+        raise UserError(f"{path} is not what the run was trained with: {_some(changes)}; {UNCHECKED}")
+
+
+def check_unchanged(folder: Path, checkpoint: Checkpoint | None) -> None:
+    """Refuse to go on with settings other than those that the run began with, and its checkpoint was saved with."""
+    path, earlier = folder / "config.toml", [read_sums(folder).get("config", {})]
+    if checkpoint is not None and checkpoint.config is not None:
+        earlier.append(parse_toml(checkpoint.config, f"{checkpoint.path}/config.toml"))
+    now = read_toml(path, str(path))
+    changes = [change for then in earlier if then for change in setting_changes(then, now)]
+    if changes:
+        copy = checkpoint.path / "config.toml" if checkpoint is not None and checkpoint.path is not None else "a copy"
+        way_out = f"put it back from {copy}, or begin a new run: pdeplus train {path} --out DIR"
+        raise UserError(f"{path} is not what the run began with: {_some(list(dict.fromkeys(changes)))}; {way_out}")
+
+
+def _some(changes: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(changes) - SHOWN_CHANGES} more" if len(changes) > SHOWN_CHANGES else ""
+    return ", ".join(changes[:SHOWN_CHANGES]) + more
