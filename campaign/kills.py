@@ -25,6 +25,13 @@ STATES = {
     "precision=auto": ["train.precision=auto", "method.name=augmix"],
 }
 """Options whose state a checkpoint must hold."""
+EXPERIMENT = """
+title = "Two rows"
+outcome = "scores"
+expect = "nothing"
+preset = "demo"
+rows = ["erm", "augmix"]
+"""
 
 
 @dataclass(frozen=True)
@@ -67,15 +74,16 @@ def cases(folder: Path) -> list[Case]:
     corrupt = ["corrupt", "synthetic", "size=16", "--out", "c", "--corruption", "fog", "contrast", "--layout"]
     report = ["report", str(run), "--out", "page.html"]
     export = ["export", str(run), "--format", "torch", "--out", "m.pt2", "--force"]
-    cell = ["train.epochs=1", "train.limit=60", "model.width=2", "data.name=synthetic", "data.size=16"]
-    reproduce = ["reproduce", "table2", "--size", "small", "--out", "o", "--jobs", "1", "--seeds", "1", *cell]
+    experiment = folder / "experiment.toml"
+    experiment.write_text(EXPERIMENT)
+    reproduce = ["reproduce", str(experiment), "--size", "smoke", "--out", "o", "--jobs", "1", "--seeds", "1"]
     simple: dict[str, tuple[list[str], Callable[[Path], object]]] = {
         "evaluate": (evaluate, lambda place: records(place / "tested")),
         "corrupt, arrays": ([*corrupt, "npy"], lambda place: hashes(place, "c/*.npy")),
         "corrupt, pictures": ([*corrupt, "folders"], lambda place: hashes(place, "c/*/*/*/*.png")),
         "report": (report, lambda place: (place / "page.html").stat().st_size > 10_000),
         "export": (export, lambda place: (place / "m.pt2").stat().st_size > 10_000),
-        "reproduce": (reproduce, lambda place: hashes(place, "o/small/runs/*/*.safetensors")),
+        "reproduce": (reproduce, lambda place: hashes(place, "o/smoke/runs/*/*.safetensors")),
     }
     return found + [Case(name, words, same(words), result) for name, (words, result) in simple.items()]
 
