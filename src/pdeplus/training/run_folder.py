@@ -391,10 +391,9 @@ def begun(folder: Path, config: str) -> Generator[None]:
 
 
 def begin_files(folder: Path, expects: dict[str, Any], history: Sequence[Metrics]) -> None:
-    """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
+    """This session's environment, what the network expects, what it is trained with, and the epochs done so far."""
     stamp(folder)
-    if not (folder / "model.json").exists():
-        write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
+    write_file(folder / "model.json", json.dumps(expects, indent=1).encode())
     write_sums(folder)
     write_metrics(folder, history)
 
