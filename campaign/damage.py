@@ -66,7 +66,8 @@ class Damages:
 
     def result(self, folder: Path) -> list[bytes]:
         """What a run ends in."""
-        return [(folder / name).read_bytes() for name in ("model.safetensors", "best.safetensors")]
+        names = ("model.safetensors", "best.safetensors", "epochs/0001.safetensors", "model.json", "config.toml")
+        return [(folder / name).read_bytes() for name in names]
 
     def finished(self, tally: Tally, random: random.Random) -> None:
         """Spoil a file of the finished run and read it."""

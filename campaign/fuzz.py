@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
 from PIL import Image
 from tests.support.data_files import python2_pickle, tar_of, zip_of
 
@@ -190,6 +191,7 @@ def _read_idx(data: bytes, folder: Path) -> object:
 
 def fuzz(tally: Tally, inputs: int, number: int, folder: Path, only: str = "") -> None:
     """So many inputs in all, shared out among the readers; the number is the seed."""
+    set_hypothesis_home_dir(folder / "hypothesis")  # which is no trace of ours
     chosen = {name: reader for name, reader in readers().items() if only in name}
     for name, (whole, read) in chosen.items():
         _fuzz_one(tally, name, whole, read, max(inputs // len(chosen), 1), number, folder)

@@ -45,6 +45,7 @@ def test_commands_run_one_after_the_other(tmp_path):
 def test_benchmarks(command, tmp_path, monkeypatch, capsys):
     _, _, module, *words = command.split()
     monkeypatch.setattr(sys, "argv", [module, *words, "--out", str(tmp_path)])
+    monkeypatch.delitem(sys.modules, f"{module}.__main__", raising=False)  # another test may have imported it
     runpy.run_module(module, run_name="__main__")
     assert (tmp_path / "speed.md").is_file()
 

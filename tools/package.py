@@ -27,7 +27,6 @@ WORKS = (
     ["data", "list"],
     ["train", "demo", "method.name=erm", *TINY, "--out", "run"],
     ["evaluate", "run", "--suite", "clean", "--limit", "20"],
-    ["report", "run", "--out", "page.html"],
     ["corrupt", "synthetic", "size=16", "--out", "c", "--corruption", "contrast"],
     ["export", "run", "--format", "torch"],
 )
@@ -35,6 +34,7 @@ WORKS = (
 LACKS = (
     (["demo"], "pip install 'pdeplus[digits]'"),
     (["corrupt", "synthetic", "size=16", "--sheet", "sheet.png"], "pip install 'pdeplus[plots]'"),
+    (["report", "run", "--out", "page.html"], "pip install 'pdeplus[plots]'"),
     (["export", "run", "--format", "onnx"], "pip install 'pdeplus[onnx]'"),
     (["train", "demo", "data.name=digits", "--out", "other"], "pip install 'pdeplus[digits]'"),
 )

@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -247,18 +246,17 @@ def test_samples_show_the_tested_pixels_and_what_the_network_said(erm, whole, tm
 
 @pytest.mark.filterwarnings("ignore:.*waiting for its end")
 def test_two_evaluations_of_a_folder_take_turns_and_measure_once(erm, tmp_path):
-    begun, seen = threading.Event(), list[int]()
-
-    def slow(n, of):
-        begun.set()
-        time.sleep(0.2)
-
-    first = threading.Thread(
-        target=pp.evaluate, args=(erm, "clean"), kwargs={"out": tmp_path, "limit": 20, "watch": slow}
+    measured, given = list[str](), {"suite": "clean", "out": tmp_path, "limit": 20}
+    second = threading.Thread(
+        target=lambda: pp.evaluate(erm, **given, watch=lambda n, of: measured.append("second")), daemon=True
     )
-    first.start()
-    assert begun.wait(100)
-    pp.evaluate(erm, "clean", out=tmp_path, limit=20, watch=lambda n, of: seen.append(n))
-    first.join()
-    assert seen == []
+
+    def first(n: int, of: int) -> None:
+        measured.append("first")
+        second.start()
+        second.join(3)
+
+    pp.evaluate(erm, **given, watch=first)
+    second.join()
+    assert measured == ["first"]
     assert (tmp_path / "records.jsonl").read_text().count("\n") == 1

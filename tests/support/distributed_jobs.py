@@ -253,7 +253,7 @@ def train_and_go_on(folder: Path) -> None:
     Digits.transform = property(lambda self: Identity())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        config = resume(folder / "grown").config
+        config = resume(folder / "grown", trust_code=True).config
     with contextlib.suppress(Stopped):
         train(config, folder / "shrunk", watch=stop_after_an_epoch)
 

@@ -205,6 +205,12 @@ def test_a_checkpoint_with_the_right_hash_and_wrong_contents_is_refused(stopped,
     assert "does not fit this run" in words
 
 
+def test_what_a_stopped_run_expects_is_written_anew(stopped, made):
+    path = stopped / "model.json"
+    path.write_text(path.read_text().replace('"3"', '"8"'))
+    assert resume(stopped).expects == Run.load(made).expects
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"5", b"[5]", b"[" * 100_000])
 def test_a_damaged_environment_is_left_out_with_a_warning(stopped, content):
     (stopped / "environment.json").write_bytes(content)

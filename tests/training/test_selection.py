@@ -24,7 +24,7 @@ CLEAN, SHIFTED = (0.9, 0.7, 0.55), (0.1, 0.6, 0.7)
 def run(tmp_path_factory) -> Run:
     """Three epochs, all kept, validated as scripted; the weights of the middle one are the best on the test."""
 
-    def test(session, images, purpose):
+    def test(session, network, images, purpose):
         script = SHIFTED if purpose == "validate shifted" else CLEAN
         return script[len(session.progress.history)], 1.0
 

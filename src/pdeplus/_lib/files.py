@@ -14,10 +14,11 @@ from secrets import token_hex
 from textwrap import shorten
 from typing import Any, cast
 
+import torch
 from filelock import FileLock, Timeout
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as to_safetensors
-from torch import Tensor, uint8
+from torch import Tensor
 
 from ..errors import UserError
 
@@ -189,7 +190,8 @@ def _sum_of_weights(weights: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(uint8).numpy().tobytes())
+        row = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.reshape(-1))  # whose stride is 1
+        digest.update(row.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -211,7 +211,7 @@ def names_users_code(config: Config) -> bool:
 
 def setting_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between the tables of two config files, but for what no result depends on, in words."""
-    before, after = _flat(then), _flat(now)
+    before, after = _flat(_lay({}, then)), _flat(_lay({}, now))  # by the names of today
     free = ["name", "train.checkpoint_seconds"]
     if before.get("data.name") != "image_folder":  # whose root is the data set
         free.append("data.root")

@@ -398,11 +398,10 @@ def begun(folder: Path, config: str) -> Generator[None]:
 
 
 def begin_files(folder: Path, expects: Expects, history: Sequence[Metrics]) -> None:
-    """This session's environment, what the network expects if that is not written yet, and the epochs done so far."""
+    """This session's environment, what the network expects, what it is trained with, and the epochs done so far."""
     stamp(folder)
-    if not (folder / "model.json").exists():
-        content = {key: value for key, value in asdict(expects).items() if value is not None}
-        write_file(folder / "model.json", json.dumps(content, indent=1).encode())
+    content = {key: value for key, value in asdict(expects).items() if value is not None}
+    write_file(folder / "model.json", json.dumps(content, indent=1).encode())
     write_sums(folder)
     write_metrics(folder, history)
 
