@@ -115,6 +115,14 @@ def test_a_finished_run_is_read_with_the_settings_it_was_trained_with(folder):
     assert Run.load(folder).model
 
 
+def test_a_kept_epoch_that_is_missing_is_noticed(folder):
+    assert list(Run.load(folder).kept) == [1, 2]
+    (folder / "epochs" / "0001.safetensors").unlink()
+    assert "epochs has no weights of epoch 1; " in refusal(lambda: pp.evaluate(folder, "clean", selection="oracle"))
+    shutil.rmtree(folder / "epochs")
+    assert Run.load(folder).kept == {}
+
+
 def test_a_folder_without_sums_loads_with_one_warning(folder):
     (folder / "sums.json").unlink()
     with pytest.warns(UserWarning, match="has no sums.json") as seen:

@@ -152,8 +152,15 @@ class Run:
 
     @property
     def kept(self) -> dict[int, Path]:
-        """The weights of the epochs that train.keep_every kept."""
-        return {int(path.stem): path for path in sorted((self.path / "epochs").glob("*.safetensors"))}
+        """The weights of the epochs that train.keep_every kept; of a finished run all or none."""
+        found = {int(path.stem): path for path in sorted((self.path / "epochs").glob("[0-9]*.safetensors"))}
+        train = self.config.train if found and self.finished else None
+        if train is not None and train.keep_every:
+            lacking = {*range(train.keep_every, train.epochs + 1, train.keep_every)} - {*found}
+            if lacking:
+                way_out = "put it back from a copy, or delete the folder to go on without"
+                raise UserError(f"{self.path / 'epochs'} has no weights of epoch {min(lacking)}; {way_out}")
+        return found
 
     def network(self, selection: Selection) -> nn.Module:
         """The network of the last epoch, or of the epoch with the best validation score."""
