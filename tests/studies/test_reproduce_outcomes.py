@@ -12,9 +12,9 @@ from pdeplus.data.digits import Digits
 from pdeplus.evaluation.cost import training_flops
 from pdeplus.evaluation.records import pack_hits
 from pdeplus.reports.paper import paper_numbers
-from pdeplus.studies.cells import AugmentedTests, Done, plan
+from pdeplus.studies.cells import Done, plan
 from pdeplus.studies.experiment import load_experiment
-from pdeplus.studies.held_out import HeldOut
+from pdeplus.studies.other_tests import AugmentedTests, HeldOut
 from pdeplus.studies.outcomes import OUTCOMES
 from pdeplus.studies.outcomes.costs import PUBLISHED
 from pdeplus.studies.study import Outcome, Study

@@ -7,6 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -128,10 +129,11 @@ def measure(
         tests = threat.against(tested, tests)
     if tested.classes is not None:
         _check_classes(len(tested.classes), tests, tested.classes)
-    if folder is None:
-        return _measure_missing(tested, tests, threat, None, batch_size, watch)
-    make_folder(folder)
-    with held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process"):
+    turn = nullcontext()
+    if folder is not None:
+        make_folder(folder)
+        turn = held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process")
+    with turn:
         return _measure_missing(tested, tests, threat, folder, batch_size, watch)
 
 

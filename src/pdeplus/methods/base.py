@@ -240,10 +240,10 @@ def objective_of(
         supervised: so many views, the first ones, are in the cross-entropy.
     """
     seen = logits[:supervised].flatten(0, 1)
-    softened = partial(F.cross_entropy, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
+    cross_entropy = partial(F.cross_entropy, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
 
     def task_on(labels: Tensor) -> Tensor:
-        return softened(seen, labels.repeat(supervised))
+        return cross_entropy(seen, labels.repeat(supervised))
 
     task = over_mixed_labels(task_on, batch.labels, mix)
     parts, loss = {"task": task}, task

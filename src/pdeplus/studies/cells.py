@@ -14,24 +14,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from .._lib.files import LOCK, locked, make_folder, write_file
-from .._lib.registry import build, unknown
-from .._lib.seeds import generator_for
-from ..augment.base import Augmentor
-from ..data.base import Images, Source
+from .._lib.registry import unknown
 from ..errors import UserError
 from ..evaluation.loop import FILE as RECORDS
 from ..evaluation.loop import Watch as Count
 from ..evaluation.loop import evaluate
 from ..evaluation.records import Record, read_records
-from ..evaluation.test_sets import as_source, build_suite, chosen_places
+from ..evaluation.test_sets import as_source, build_suite
 from ..training.config import Config, config_hash, load_config
 from ..training.run_folder import Run, build_method, build_source, train_or_resume
 from ..training.session import Watch
 from .experiment import Experiment, Row, Size, Tests, named_methods, settings
-from .held_out import HeldOut
+from .other_tests import AugmentedTests, HeldOut
 
 POLL_SECONDS = 0.5
 
@@ -326,39 +321,3 @@ def _tested_on(cell: Cell) -> list[dict[str, Any]]:
         ]
     suites = [cell.tests, *["cbar"] * cell.cbar]
     return [{"suite": suite, "limit": cell.limit, "data": source} for suite in suites]
-
-
-STRENGTH: Mapping[str, Mapping[str, float]] = {"gaussian_noise": {"std": 0.1, "fraction": 1.0}}
-"""Options of the augmentations where their defaults leave some images as they are."""
-
-
-@final
-class AugmentedTests(Source):
-    """Another data set whose test sets are its own test images, clean and under each augmentation.
-
-    The changed images are drawn once and for all: every network is tested on the same ones.
-    """
-
-    def __init__(self, source: Source, name: str, augmentations: Sequence[str], limit: int = 0, seed: int = 0) -> None:
-        self.source, self.name, self.augmentations, self.limit, self.seed = source, name, augmentations, limit, seed
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.source.classes
-
-    @property
-    def transform(self) -> Augmentor:
-        return self.source.transform
-
-    def train(self) -> Images:
-        return self.source.train()
-
-    def test(self) -> Mapping[str, Images]:
-        own = next(iter(self.source.test().values()))
-        clean = own.take(chosen_places(len(own), self.limit))
-        found = {self.name: clean}
-        for name in self.augmentations:
-            augmentor: Augmentor = build("augment", name, STRENGTH.get(name, {}))
-            views = augmentor(clean.floats(), generator_for(self.seed, "augmented", name))
-            found[name] = Images(views.mul(255).round().to(torch.uint8), clean.labels)
-        return found

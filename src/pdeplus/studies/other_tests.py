@@ -1,0 +1,81 @@
+"""Data sets with other test sets than their own: test images under augmentations, and a run's held-out images."""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+
+from .._lib.registry import build
+from .._lib.seeds import generator_for
+from ..augment.base import Augmentor
+from ..corruptions.base import SEVERITIES, apply_planes
+from ..corruptions.extra import EXTRA
+from ..data.base import Images, Source, split
+from ..evaluation.test_sets import chosen_places
+from ..training.config import Config
+
+STRENGTH: Mapping[str, Mapping[str, float]] = {"gaussian_noise": {"std": 0.1, "fraction": 1.0}}
+"""Options of the augmentations where their defaults leave some images as they are."""
+
+
+class OtherTests(Source):
+    """Another data set but for its test sets."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes
+
+    @property
+    def transform(self) -> Augmentor:
+        return self.source.transform
+
+    def train(self) -> Images:
+        return self.source.train()
+
+
+@final
+class AugmentedTests(OtherTests):
+    """The data set's own test images, clean and under each augmentation.
+
+    The changed images are drawn once and for all: every network is tested on the same ones.
+    """
+
+    def __init__(self, source: Source, name: str, augmentations: Sequence[str], limit: int = 0, seed: int = 0) -> None:
+        super().__init__(source)
+        self.name, self.augmentations, self.limit, self.seed = name, augmentations, limit, seed
+
+    def test(self) -> Mapping[str, Images]:
+        own = next(iter(self.source.test().values()))
+        clean = own.take(chosen_places(len(own), self.limit))
+        found = {self.name: clean}
+        for name in self.augmentations:
+            augmentor: Augmentor = build("augment", name, STRENGTH.get(name, {}))
+            views = augmentor(clean.floats(), generator_for(self.seed, "augmented", name))
+            found[name] = Images(views.mul(255).round().to(torch.uint8), clean.labels)
+        return found
+
+
+@final
+class HeldOut(OtherTests):
+    """The images that a run holds out of its training images; options are selected on them. No test image is read.
+
+    The first set is clean, each other one under an extra corruption, which no test has, at one severity.
+    """
+
+    def __init__(self, source: Source, config: Config, limit: int = 0) -> None:
+        super().__init__(source)
+        self.config, self.limit = config, limit
+
+    def test(self) -> Mapping[str, Images]:
+        train = self.config.train
+        held_out = split(self.source, validation=train.validation, limit=train.limit, seed=self.config.seed).validation
+        clean = held_out.take(chosen_places(len(held_out), self.limit))
+        places = range(len(clean))
+        return {"clean": clean} | {
+            f"{name} {severity}": Images(apply_planes(corruption, clean.images, places, severity, seed=0), clean.labels)
+            for name, corruption in EXTRA.items()
+            for severity in SEVERITIES
+        }
