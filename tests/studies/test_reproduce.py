@@ -198,6 +198,14 @@ def test_a_dry_run_tells_cells_hours_and_disk_and_writes_nothing(tmp_path, capsy
     assert not list(tmp_path.iterdir())
 
 
+def test_cells_tested_on_held_out_images_have_an_estimate(tmp_path):
+    cell = prepare("study_selection", "smoke", None, [])[2][0]
+    (foretold,) = estimate([cell], tmp_path)
+    assert cell.tests == "held_out"
+    assert foretold.state == "to do"
+    assert foretold.testing > 0
+
+
 def test_the_disk_that_is_foretold_is_about_what_is_used(home):
     cell = prepare("fig_losses", "smoke", None, [])[2][0]
     (foretold,) = estimate([cell], home / "nowhere")

@@ -3,7 +3,7 @@
 import heapq
 import time
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -26,10 +26,18 @@ from ..training.optimizers import build_optimizers
 from ..training.precision import Candidate, faster
 from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of, fitted
 from .cells import Cell, is_tested, is_trained
+from .experiment import Tests
 
 TRIAL = 32
 """At most so many images are in the step that is timed."""
-TEST_SETS = {"corruptions": 76, "clean": 1, "domains": 4, "augmented": 6, "none": 0}
+TEST_SETS: Mapping[Tests, int] = {
+    "corruptions": 76,
+    "clean": 1,
+    "domains": 4,
+    "augmented": 6,
+    "held_out": 21,
+    "none": 0,
+}
 CBAR_SETS = 51
 COPIES = 6
 """Copies of the weights in a run folder: the best, the last, and two checkpoints with momentum."""
@@ -105,14 +113,22 @@ def _hours(hours: float) -> str:
 def _measure(cell: Cell) -> CellCost:
     config = cell.config
     try:
-        run, source = run_cost(config), build_source(config)
-        tests = cell.limit or max(len(images) for images in source.test().values())
+        run = run_cost(config)
+        tests = cell.limit or _test_images(cell, run)
     except (UserError, OSError) as error:
         return CellCost(cell=cell, state="unknown", reason=str(error))
     passes = sum(max(1, samples) for samples in cell.samples) or 1  # else the method's own, which were timed
     sets = TEST_SETS[cell.tests] + CBAR_SETS * cell.cbar
     test = run.predicting * tests * sets * passes / 3600
     return CellCost(cell=cell, state="to do", hours=run.hours + test, testing=test, gigabytes=run.gigabytes)
+
+
+def _test_images(cell: Cell, run: "RunCost") -> int:
+    """Images of its largest test set."""
+    if cell.tests == "held_out":
+        share = cell.config.train.validation
+        return round(run.images * share / (1 - share))
+    return max(len(images) for images in build_source(cell.config).test().values())
 
 
 @final
