@@ -24,6 +24,12 @@ def trained_flops(width: int, side: int, *overrides: str) -> float:
     return training_flops(config, build_method(config), expects, 100) / 100
 
 
+def test_progressive_epochs_cost_what_their_images_do():
+    settings = "method.name=erm", "train.epochs=4"
+    small, full = trained_flops(4, 24, *settings), trained_flops(4, 32, *settings)
+    assert trained_flops(4, 32, *settings, "train.progressive=0.25") == pytest.approx((small + 3 * full) / 4)
+
+
 def test_single_layers():
     x = torch.rand(1, 3, 10, 12)
     assert prediction_flops(nn.Conv2d(3, 5, 3), x) == 2 * 3 * 5 * 9 * 8 * 10

@@ -99,7 +99,7 @@ def test_a_row_goes_over_the_regime_of_the_size_and_the_experiment_does_not():
     assert rows["erm"].train.shift == 2
     assert rows["erm_longer"].train.shift == 4
     assert rows["erm_longer"].train.optimizer == "muon"
-    assert rows["erm_wide"].train.epochs == 7
+    assert rows["erm_wide"].train.epochs == 9
     table = load_experiment("table2_pacs")
     assert {cell.config.train.optimizer for cell in plan(table, table.sizes["fast"])} == {"muon"}
 

@@ -20,7 +20,7 @@ from pdeplus.training import run_folder as run_module
 from pdeplus.training.config import Train
 from pdeplus.training.loop import learning_rate_factor, set_learning_rates
 from pdeplus.training.run_folder import Run
-from pdeplus.training.session import light_transform
+from pdeplus.training.session import check_progressive, light_transform
 
 QUICK = [
     "model.width=2", "model.name=plain_cnn", "data.size=8", "train.limit=120",
@@ -75,6 +75,27 @@ def test_the_settings_shift_and_border_replace_the_data_sets_own():
         light_transform(Identity(), Train(flips="alternating"))
     with pytest.raises(UserError, match="train.shift=-2 must be at least -1"):
         quick("train.shift=-2")
+
+
+def test_progressive_resizing_shrinks_the_images_of_the_first_epochs_by_a_quarter():
+    session, _ = run_module._prepare(quick("train.epochs=5", "train.progressive=0.45", "data.size=16"))
+    image = torch.arange(16.0).expand(1, 3, 16, 16)  # a ramp stays a ramp
+    for epoch, side in enumerate((12, 12, 16, 16, 16)):
+        session.progress.epoch = epoch
+        assert session.resized(image).shape == (1, 3, side, side)
+    session.progress.epoch = 0
+    inner = session.resized(image)[0, 0, 5, 2:-2]
+    torch.testing.assert_close(inner, (torch.arange(2, 10) + 0.5) * 4 / 3 - 0.5, atol=0.05, rtol=0)
+    with pytest.raises(UserError, match="train.progressive=1.5 must lie between 0 and 1"):
+        quick("train.progressive=1.5")
+
+
+def test_progressive_resizing_is_refused_where_a_network_takes_one_size_only():
+    session, _ = run_module._prepare(quick("data.size=16"))
+    fixed = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 10))
+    with pytest.raises(UserError, match="trains on 12×12 pixels first, which the network does not take"):
+        check_progressive(fixed, session.split, Train(progressive=0.5))
+    check_progressive(fixed, session.split, Train())
 
 
 def test_constant_groups_keep_their_rate():

@@ -20,9 +20,10 @@ OPTIONS = [
 FAST = [
     "data.name=synthetic", "data.size=16", "model.width=16", "method.name=pde_plus", "method.coverage_images=12",
     "train.limit=200", "train.epochs=3", "train.batch_size=20", "train.ema=0.9", "train.checkpoint_seconds=0",
+    "train.progressive=0.4",
 ]  # fmt: skip
-"""Over the preset `fast`: whitening, Muon, rates of their own, a linear schedule, alternating flips, reflected borders,
-label smoothing, and a precision that is measured when the run begins."""
+"""Over the preset `fast`: progressive resizing, whitening, Muon, rates of their own, a linear schedule, alternating
+flips, reflected borders, label smoothing, and a precision that is measured when the run begins."""
 
 
 @pytest.fixture(scope="module")

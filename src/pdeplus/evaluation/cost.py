@@ -1,5 +1,6 @@
 """What a network costs: parameters and floating-point operations (a multiply and an add are two)."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, final
@@ -67,16 +68,22 @@ def prediction_flops(predict: Callable[[Tensor], object], example: Tensor) -> fl
 
 def training_flops(config: Config, method: Method, expects: Expects, images: int) -> float:
     """Operations of learning from so many images, counted on one small step of a network like the run's."""
-    net, batch_size = build_network(config, method, expects), config.train.batch_size
+    net, train = build_network(config, method, expects), config.train
     net.train()
-    trial = TRIAL if batch_size <= USUAL else 2 * TRIAL
-    method = method.in_batches(trial, max(batch_size, trial))
-    optimizers = build_optimizers(method, net, config.train)
+    trial = TRIAL if train.batch_size <= USUAL else 2 * TRIAL
+    method = method.in_batches(trial, max(train.batch_size, trial))
+    optimizers = build_optimizers(method, net, train)
     stream = generator_for(0, "cost")
-    shape = (trial, *expects.shape)
     labels = torch.arange(trial) % len(expects.classes)
-    batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
-    with torch.random.fork_rng():
-        counted = operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
+
+    def counted(size: tuple[int, int]) -> float:
+        shape = (trial, expects.shape[0], *size)
+        batch = Batch(torch.rand(shape, generator=stream), labels, lambda x, generator: x, stream)
+        with torch.random.fork_rng():
+            return operations_of(partial(train_step, net, method, batch, optimizers, Engine("fp32")))
+
+    height, width = expects.shape[1:]
+    sizes = Counter((train.side_in(i, height), train.side_in(i, width)) for i in range(train.epochs))
+    mean = sum(counted(size) * epochs for size, epochs in sizes.items()) / train.epochs
     updates = sum(operations_of(optimizer.step) for optimizer in optimizers.values())  # Muon's; others have none
-    return (counted - updates) / trial * images + updates * images / batch_size
+    return (mean - updates) / trial * images + updates * images / train.batch_size

@@ -163,6 +163,9 @@ def run_cost(config: Config) -> RunCost:
     steps = cast(dict[Candidate, float], {name: seconds for name, (seconds, _) in timed.items()})
     precision = faster(steps) if len(names) > 1 else names[0]
     learning, predicting = timed[precision]
+    if config.train.progressive:  # the step that was timed has images of full size
+        flops = [training_flops(one, method, expects, 1) for one in (config, _at_full_size(config))]
+        learning *= flops[0] / flops[1]
     return RunCost(
         images=images,
         precision=precision,
@@ -171,6 +174,10 @@ def run_cost(config: Config) -> RunCost:
         predicting=predicting,
         gigabytes=weights * copies / 1e9,
     )
+
+
+def _at_full_size(config: Config) -> Config:
+    return replace(config, train=replace(config.train, progressive=0.0))
 
 
 def format_run(config: Config) -> str:

@@ -86,6 +86,9 @@ class Train:
     """Greatest shift of training images in pixels; -1 for the data set's own, an eighth of a side."""
     border: Literal["black", "reflected"] = field(default="black", metadata=NEW)
     """What comes in at the edge of a shifted image."""
+    progressive: float = field(default=0.0, metadata=NEW)
+    """Share of the epochs, the first ones, that learn from images of three quarters of their side, at about half the
+    FLOPs (progressive resizing); 0 for none."""
     label_smoothing: float = field(default=0.0, metadata=NEW)
     """Share of a label that the task's cross-entropy spreads evenly over all classes, in [0, 1]."""
     backbone_lr: float = field(default=0.0, metadata=NEW)
@@ -113,8 +116,9 @@ class Train:
                 raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} {least}")
         if not 0 < self.validation < 1:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
-        if self.label_smoothing > 1:
-            raise UserError(f"train.label_smoothing={self.label_smoothing} must lie between 0 and 1")
+        for name in ("label_smoothing", "progressive"):
+            if getattr(self, name) > 1:
+                raise UserError(f"train.{name}={getattr(self, name)} must lie between 0 and 1")
         if (self.backbone_lr or self.freeze_epochs) and (self.optimizer == "muon" or self.bias_lr or self.head_lr):
             raise UserError("train.backbone_lr and freeze_epochs go with sgd and adamw, without bias_lr and head_lr")
         if self.wise_ft and not 0 < self.freeze_epochs < self.epochs:
@@ -125,6 +129,10 @@ class Train:
         for name, applies in (("ema", True), ("momentum", self.optimizer == "adamw")):
             if applies and getattr(self, name) >= 1:
                 raise UserError(f"train.{name}={getattr(self, name)} must be below 1")
+
+    def side_in(self, epoch: int, side: int) -> int:
+        """The side of the images that an epoch learns from, in pixels, where they have `side` at test."""
+        return side * 3 // 4 if epoch < round(self.progressive * self.epochs) else side
 
 
 @dataclass(frozen=True, kw_only=True)

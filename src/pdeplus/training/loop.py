@@ -211,6 +211,7 @@ def parts_of(session: Session, images: Images, places: Tensor, step: int) -> lis
     count = min(settings.accumulate, max(len(places) // 2, 1))  # BatchNorm cannot normalise one image
     for i, mine in enumerate(torch.arange(len(places)).tensor_split(count)):
         x, labels = session.on_device(images if count == 1 else images.take(mine))
+        x = session.resized(x)
         purpose = ("part", step, *stream, i) if i else ("step", step, *stream)
         draws = generator_for(session.seed, *purpose, device=session.engine.device)
         transform = session.transform(session.progress.epoch, places[mine])

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map_only
@@ -144,6 +145,13 @@ class Session:
         device = self.engine.device
         return images.floats().to(device, memory_format=self.layout), images.labels.to(device)
 
+    def resized(self, x: Tensor) -> Tensor:
+        """Training images at the size of this epoch."""
+        size = [self.settings.side_in(self.progress.epoch, side) for side in x.shape[2:]]
+        if size == list(x.shape[2:]):
+            return x
+        return F.interpolate(x, size, mode="bilinear", antialias=True).contiguous(memory_format=self.layout)
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -170,6 +178,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
     split = replace(split, transform=light_transform(split.transform, settings, size))
     check_view(split, size)
     engine = Engine(settings.precision, settings.device)
+    check_progressive(model, split, settings)
     check_shares(engine.processes.world, settings.batch_size, len(split.train))
     if settings.sync_batch_norm and engine.processes.world > 1:
         model = synchronised(model, engine.processes)
@@ -199,6 +208,20 @@ def check_view(split: Split, size: int) -> None:
     if given != size:
         way_out = "set data.transform=resized_crop, or data.read_size=0"
         raise UserError(f"training images come to the network with {given} pixels and others with {size}; {way_out}")
+
+
+def check_progressive(model: nn.Module, split: Split, settings: Train) -> None:
+    """Refuse progressive resizing for a network that takes images of one size only."""
+    if not settings.progressive:
+        return
+    image = split.validation.take(torch.arange(1)).floats()
+    size = [settings.side_in(0, side) for side in image.shape[2:]]
+    try:
+        with torch.no_grad():
+            model.eval()(F.interpolate(image, size))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        what = f"train.progressive={settings.progressive} trains on {size[0]}×{size[1]} pixels first"
+        raise UserError(f"{what}, which the network does not take; leave it out") from error
 
 
 def light_transform(transform: Augmentor, settings: Train, size: int = 0) -> Augmentor:
