@@ -10,7 +10,9 @@ from support import data_files
 from pdeplus._lib import registry
 from pdeplus._lib.seeds import derive, generator_for
 from pdeplus.data.base import Images, epoch_batches, match_classes, split
+from pdeplus.data.clothes import Clothes
 from pdeplus.data.digits import Digits
+from pdeplus.data.fashion_mnist import MEAN
 from pdeplus.data.synthetic import STYLES, Synthetic
 from pdeplus.errors import UserError
 from pdeplus.training.config import load_config, to_tables
@@ -142,3 +144,15 @@ def test_every_index_once_per_epoch_in_a_new_seeded_order():
 def test_seeds_depend_on_every_part():
     assert len({derive(0), derive(1), derive(0, "a"), derive(0, "b"), derive(0, "a", 1), derive(0, "a", 11)}) == 6
     assert torch.rand(3, generator=generator_for(1, "x")).equal(torch.rand(3, generator=generator_for(1, "x")))
+
+
+def test_the_clothes_that_ship_are_as_many_of_each_class():
+    source = Clothes()
+    train, test = source.train(), source.test()["clean"]
+    assert train.labels.bincount().tolist() == [700] * 10
+    assert test.labels.bincount().tolist() == [100] * 10
+    assert train.images.shape == (7000, 3, 28, 28)
+    assert abs(float(train.images.float().mean()) - MEAN) < 1  # of the 60,000 that they are drawn from
+    seen = {image.numpy().tobytes() for image in train.images}
+    assert not any(image.numpy().tobytes() in seen for image in test.images)
+    assert Clothes(size=32, channels=1).test()["clean"].images.shape == (1000, 1, 32, 32)
