@@ -45,7 +45,7 @@ campaign: $(READY)  ## kills, damaged files and hostile input, for hours
 package: $(READY)  ## sdist and wheel, built and tried in fresh environments
 	$(PYTHON) tools/package.py
 
-release: test package docs  ## all that a release must pass; sdist and wheel, built and tried, into dist
+release: test docs  ## all that a release must pass; sdist and wheel, built and tried, into dist
 	$(PYTHON) tools/package.py --keep dist
 
 $(READY): pyproject.toml constraints.txt

@@ -28,7 +28,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "SECURITY.md",
 ]
-exclude_patterns = ["build", ".*", "runs", "demo", "src", "tests", "docs/gallery"]
+exclude_patterns = ["build", ".*", "runs", "demo", "src", "tests", "docs/gallery", "docs/root", "docs/site"]
 
 html_theme = "furo"
 html_title = f"pdeplus {release}"
@@ -37,7 +37,8 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
-html_extra_path = [str(page) for page in (ROOT / "build" / "theory" / "theory.html",) if page.is_file()]
+sliders = ROOT / "build" / "theory" / "theory.html"  # of `pdeplus theory`: the page within docs/theory.md
+html_extra_path = ["root", *([str(sliders)] if sliders.is_file() else [])]
 
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "toc.not_included"]

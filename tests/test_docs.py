@@ -71,7 +71,7 @@ def test_the_site_builds_without_a_warning_and_finds_mce(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     index = (tmp_path / "site" / "searchindex.js").read_text("utf-8")
-    assert re.search(r"\bmce:", index)
+    assert '"mce":[' in index
     assert (tmp_path / "site" / "docs" / "index.html").is_file()
 
 
