@@ -45,6 +45,8 @@ suppress_warnings = ["myst.header", "toc.not_included"]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+default_role = "code"  # docstrings have names in single backticks
+python_maximum_signature_line_length = 88
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True}
