@@ -83,7 +83,8 @@ def test_the_reference_has_every_public_name_and_its_examples_are_true(tmp_path,
     examples = doctest.DocTestParser().get_doctest("\n".join(blocks(page, "pycon")), {}, "api.md", str(page), 0)
     assert [name for name in pp.__all__ if f"pp.{name}" not in examples.docstring] == []
     shown = list[str]()
-    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(examples, out=shown.append).failed == 0, "".join(shown)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(examples, out=shown.append).failed == 0, "".join(shown)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)

@@ -202,14 +202,14 @@ def answers_figure(models: dict[str, nn.Module], data: Source, test: Images, nam
     figure, axes = plt.subplots(2, 1 + len(models), figsize=(2.2 + 2.6 * len(models), 4.6), layout="constrained")
     truth = int(test.labels[chosen])
     for row, (words, image) in enumerate(pictures.items()):
-        axes[row, 0].imshow(image[0].permute(1, 2, 0))
+        axes[row, 0].imshow(image[0].permute(1, 2, 0).numpy())
         axes[row, 0].set_title(f"{words}\n({data.classes[truth]})" if row == 0 else words, fontsize=10)
         axes[row, 0].set_axis_off()
         for column, (label, net) in enumerate(models.items(), start=1):
             likely, which = _probabilities(net, image)[0].topk(3)
             axis = axes[row, column]
             colours = ["tab:green" if int(k) == truth else "0.7" for k in which]
-            axis.barh(range(3), 100 * likely, color=colours)
+            axis.barh(range(3), 100 * likely.numpy(), color=colours)
             for place, k in enumerate(which):
                 axis.text(
                     2, place, f"{data.classes[int(k)]}  {100 * float(likely[place]):.0f} %", va="center", fontsize=10
@@ -250,12 +250,12 @@ def sigma_figure(net: nn.Module, test: Images, count: int = 5) -> Any:
     rows = 1 + len(trace.scales)
     figure, axes = plt.subplots(rows, count, figsize=(1.7 * count + 1, 1.7 * rows), layout="constrained")
     for column, image in enumerate(images):
-        axes[0, column].imshow(image.permute(1, 2, 0))
+        axes[0, column].imshow(image.permute(1, 2, 0).numpy())
     for row, scale in enumerate(trace.scales, start=1):
         maps = F.interpolate(scale.mean(1, keepdim=True), size=images.shape[-2:], mode="bilinear")[:, 0]
-        low, high = np.percentile(maps, [1, 99])
+        low, high = np.percentile(maps.numpy(), [1, 99])
         for column, one in enumerate(maps):
-            shown = axes[row, column].imshow(one, vmin=low, vmax=high, cmap="magma")
+            shown = axes[row, column].imshow(one.numpy(), vmin=low, vmax=high, cmap="magma")
         figure.colorbar(shown, ax=axes[row], label=f"σ, block {row}")
     for axis in axes.flat:
         axis.set_axis_off()

@@ -39,11 +39,11 @@ for name, scale in zip(trace.names, trace.scales, strict=True):
 
 figure, axes = plt.subplots(3, 4, figsize=(7, 5.4), layout="constrained")
 for column, image in enumerate(images):
-    axes[0, column].imshow(image.permute(1, 2, 0))
+    axes[0, column].imshow(image.permute(1, 2, 0).numpy())
 for row, scale in enumerate(trace.scales[:2], start=1):
     maps = F.interpolate(scale.mean(1, keepdim=True), size=32, mode="bilinear")[:, 0]
     for column, one in enumerate(maps):
-        shown = axes[row, column].imshow(one, vmin=maps.min(), vmax=maps.max(), cmap="magma")
+        shown = axes[row, column].imshow(one.numpy(), vmin=maps.min(), vmax=maps.max(), cmap="magma")
     figure.colorbar(shown, ax=axes[row], label=f"σ after {trace.names[row - 1]}")
 for axis in axes.flat:
     axis.set_axis_off()
