@@ -16,16 +16,18 @@ from pdeplus.training.run_folder import Expects, build_source
 
 KEYS = ("Idea", "Formula", "Source", "Defaults", "Cost", "Published")
 INTRODUCTION = """\
-Made of the cards at the top of the files in `src/pdeplus/methods/` by `python docs/methods_page.py`. Operations are
-counted: those of a training step with the default options, ResNet-18 at 32 × 32 pixels, over ERM's; what
-augmentations cost without convolutions is not in it. Seen in training: test corruptions that the training images
-have been through (the overlap audit). Numbers in the cards are the literature's, not ours.
+Every training method, with a card for each: idea, formula, source, cost, published results. FLOPs are those of a
+training step with the default options (ResNet-18, 32 × 32 pixels) relative to ERM's; of augmentations only convolutions
+are counted. Seen in training: test corruptions that the method applies to training images ([overlap
+audit](evaluation.md#a-protocol-that-does-not-leak)). Numbers in the cards are the literature's; ours are in
+[the study](study.md), and [choose a method](choose.md) compares. (`python docs/methods_page.py` writes this page
+from the top of each file in `src/pdeplus/methods/`.)
 
-Three options mean the same in every method that has them. `views` says whose cross-entropy is the task: the
-`original`'s, an `augmented` view's, the mean of both (`original+augmented`), or that of two augmentations, each of a
-crop and flip of its own (`both augmented`); `published` is the recipe of the card. `jsd` is the weight of the agreement
-of predictions, 0 for none. `agreeing` says of how many: 2, the first view of the task and an augmentation, or 3, the
-original and two augmentations. A step has as many passes through the network as there are views in its loss."""
+Three options mean the same in every method that has them. `views` names the views in the cross-entropy: the `original`,
+an `augmented` view, the mean of both (`original+augmented`), or two augmentations, each with its own crop and flip
+(`both augmented`); `published` is the recipe of the card. `jsd` is the weight of the Jensen-Shannon divergence between
+predictions, 0 for none. `agreeing` says between how many: 2, the first view of the cross-entropy and an augmentation,
+or 3, the original and two augmentations. Each view in the loss is one pass through the network."""
 EXPECTS = Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
 
 
@@ -42,7 +44,7 @@ def card(name: str) -> dict[str, str]:
 
 
 def relative_cost(part: Part) -> float:
-    """Operations of a training step on ResNet-18 at 32 pixels, as a multiple of ERM's."""
+    """FLOPs of a training step on ResNet-18 at 32 pixels, as a multiple of ERM's."""
     return _flops(registry.build("methods", part.name, part.options)) / _flops(registry.build("methods", "erm", {}))
 
 
@@ -54,7 +56,7 @@ def methods_page() -> str:
         "",
         INTRODUCTION,
         "",
-        "| method | in tables | what | operations × ERM | seen in training |",
+        "| method | in tables | what | FLOPs × ERM | seen in training |",
         "|---|---|---|---:|---|",
     ]
     for name, part in named_methods().items():

@@ -67,12 +67,6 @@ def test_make_quick_names_tests_that_exist():
     assert [word for word in words if not (ROOT / "tests" / word).exists()] == []
 
 
-def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
 def example(name, cwd, *arguments):
     """What an example prints."""
     return finish(start_script(ROOT / "examples" / f"{name}.py", *arguments, cwd=cwd), cwd)

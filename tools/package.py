@@ -1,10 +1,12 @@
 """Build sdist and wheel, install each into a fresh environment with core dependencies alone, and use it there.
 
-    python tools/package.py [sdist] [wheel]
+    python tools/package.py [sdist] [wheel] [--keep DIR]
 
-Versions are those of constraints.txt. Nothing is kept.
+Versions are those of constraints.txt. Nothing is kept but, with --keep, what has passed.
 """
 
+import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -94,11 +96,18 @@ def attempt(kind: str, artefact: Path, folder: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="sdist, wheel (default: both)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where to put what has passed")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="package-") as scratch:
         folder = Path(scratch)
         built = build(folder)
-        for kind in sys.argv[1:] or built:
+        for kind in options.kinds or built:
             attempt(kind, built[kind], folder)
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                print(shutil.copy2(built[kind], options.keep))
 
 
 if __name__ == "__main__":
