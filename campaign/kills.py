@@ -1,16 +1,16 @@
 """Kills: a command is killed at random moments and called again until it is done; it must end as if it never was."""
 
 import hashlib
-import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.forkserver import SHOWN, start
 
 from pdeplus._lib.files import TEMPORARY
+from pdeplus.evaluation.records import read_records, to_json
 
 from .tally import Tally
 
@@ -52,8 +52,7 @@ def hashes(folder: Path, *patterns: str) -> dict[str, str]:
 
 def records(folder: Path) -> list[str]:
     """What was measured, without the time it took."""
-    lines = (folder / "records.jsonl").read_text("utf-8").splitlines()
-    return sorted({json.dumps({k: v for k, v in json.loads(line).items() if k != "seconds"}) for line in lines})
+    return sorted({to_json(replace(record, seconds=0.0)) for record in read_records(folder / "records.jsonl")})
 
 
 def cases(folder: Path) -> list[Case]:
