@@ -22,6 +22,8 @@ STATES = {
     "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
     "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
     "clip_norm, rlat": ["train.clip_norm=1", "method.name=rlat"],
+    "fine-tuning": ["train.freeze_epochs=1", "train.backbone_lr=0.01", "train.wise_ft=true", "train.accumulate=2"],
+    "patience, filter_norm": ["train.patience=1", "train.filter_norm=true", "train.bias_lr=0.1", "method.name=erm"],
     "precision=auto": ["train.precision=auto", "method.name=augmix"],
 }
 """Options whose state a checkpoint must hold."""
