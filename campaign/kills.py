@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.forkserver import SHOWN, start
+from tests.support.forkserver import ERRORS, start
 
 from pdeplus._lib.files import TEMPORARY
 from pdeplus.evaluation.records import read_records, to_json
@@ -156,7 +156,7 @@ def _run(words: list[str], place: Path, may_be_done: bool = False) -> None:
     """A command to its end, which must be a good one."""
     process = start(*words, cwd=place)
     process.join(900)
-    shown = (place / SHOWN).read_text() if (place / SHOWN).exists() else ""
+    shown = (place / ERRORS).read_text() if (place / ERRORS).exists() else ""
     if may_be_done and process.exitcode == 2 and "is finished" in shown:
         return
     assert process.exitcode == 0, f"{' '.join(words[:2])} ended with {process.exitcode}: {shown[-300:]}"
