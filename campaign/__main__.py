@@ -1,7 +1,11 @@
-"""python -m campaign --kills 200 --damages 2000 --inputs 20000: prints a table, exits with 1 where anything was bad."""
+"""python -m campaign --kills 200 --damages 2000 --inputs 20000: prints a table, exits with 1 where anything was bad.
+
+Stopped early (Ctrl-C, SIGTERM), it prints the table of what was done; another --seed is another part of a longer one.
+"""
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +14,9 @@ from .tally import Tally
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=200, metavar="N", help="kills at random moments (default: 200)")
     parser.add_argument("--damages", type=int, default=2000, metavar="N", help="damaged files (default: 2000)")
     parser.add_argument("--inputs", type=int, default=20_000, metavar="N", help="fuzzed inputs (default: 20000)")
@@ -22,10 +28,15 @@ def main() -> None:
         folder = Path(scratch)
         (folder / "work").mkdir()
         os.chdir(folder / "work")  # where hostile files would leave their traces
-        for name, number in (("fuzz", options.inputs), ("damage", options.damages), ("kill", options.kills)):
-            if number:
-                print(f"{name}: {number} …", file=sys.stderr)
-                _part(name, tally, number, options.seed, folder / name, options.only)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            for name, number in (("fuzz", options.inputs), ("damage", options.damages), ("kill", options.kills)):
+                if number:
+                    print(f"{name}: {number} …", file=sys.stderr)
+                    _part(name, tally, number, options.seed, folder / name, options.only)
+        except KeyboardInterrupt:
+            print("stopped; what was done until then:", file=sys.stderr)
+        os.chdir(folder.parent)
     print(tally.table())
     print("\n".join(dict.fromkeys(tally.bad)), file=sys.stderr)
     sys.exit(bool(tally.bad))

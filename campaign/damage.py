@@ -20,7 +20,7 @@ SMALL = [
 ]  # fmt: skip
 WHEN_FINISHED = (
     "config.toml", "model.json", "metrics.jsonl", "sums.json", "environment.json", "best.safetensors",
-    "model.safetensors", "epochs/0001.safetensors", "samples.json",
+    "model.safetensors", "epochs/0001.safetensors", "samples.json", "records.jsonl",
 )  # fmt: skip
 WHEN_STOPPED = (
     "config.toml", "model.json", "metrics.jsonl", "sums.json", "environment.json", "precision.json",
@@ -61,8 +61,8 @@ class Damages:
         networks = [run.network("last"), run.network("validation"), *map(run.load_weights, run.kept.values())]
         with torch.no_grad():
             logits = [network(self.images).numpy().tobytes() for network in networks]
-        gather(folder)
-        return [logits, run.expects, run.metrics, run.weights("validation")[0]]
+        records = gather(folder).records
+        return [logits, run.expects, run.metrics, run.weights("validation")[0], records]
 
     def result(self, folder: Path) -> list[bytes]:
         """What a run ends in."""

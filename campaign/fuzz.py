@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -26,7 +27,8 @@ from pdeplus.data._reading import read_corrupted, read_manifest
 from pdeplus.data.cifar10 import read_batches
 from pdeplus.data.fashion_mnist import FashionMnist
 from pdeplus.evaluation.adversarial import sanity_lines
-from pdeplus.evaluation.records import read_records
+from pdeplus.evaluation.deployment import OnnxModel
+from pdeplus.evaluation.records import parse, read_records, to_json
 from pdeplus.reports.inputs import gather
 from pdeplus.studies.experiment import load_experiment
 from pdeplus.training.checkpoint import load_checkpoint, save_checkpoint
@@ -108,7 +110,8 @@ def readers() -> Mapping[str, Reader]:
     pictures = {kind: _saved(lambda out, k=kind: Image.new("RGB", (9, 7), 99).save(out, k)) for kind in KINDS}
     weights = encode_weights({"w": torch.arange(12.0).reshape(3, 4), "n": torch.tensor(3)})
     cifar = python2_pickle({"labels": [0, 1], "data": digits.reshape(-1)[:6144].reshape(2, 3072)})
-    line, epoch = (json.dumps(one).encode() + b"\n" for one in (RECORD, EPOCH))
+    epoch = json.dumps(EPOCH).encode() + b"\n"
+    line = to_json(parse(json.dumps(RECORD), "the record")).encode() + b"\n"
     return {
         "preset": (_toml("training/presets", "demo"), in_file("p.toml", load_config)),
         "experiment": (_toml("studies/experiments", "fast_accuracy"), in_file("e.toml", load_experiment)),
@@ -126,6 +129,8 @@ def readers() -> Mapping[str, Reader]:
         "corruptions.json": (b'{"wanted": ["fog"], "complete": []}', in_folder("corruptions.json", read_manifest)),
         "weights": (weights, in_file("w.safetensors", read_weights)),
         "checkpoint": (_saved(lambda out: torch.save({"progress": {}, "t": torch.ones(3)}, out)), _read_checkpoint),
+        "onnx": (_onnx(), in_file("m.onnx", _run_onnx)),
+        "onnx metadata": (b'["a", "b"]', lambda data, folder: _run_onnx(put(folder / "m.onnx", _onnx(data)))),
         "npy": (_saved(lambda out: np.save(out, digits)), _read_npy),
         "cifar pickle": (cifar, in_file("b", lambda path: read_batches([path], "labels", 10, 32))),
         "idx": (idx, _read_idx),
@@ -174,6 +179,33 @@ def _read_checkpoint(data: bytes, folder: Path) -> object:
     sums = json.loads((place / "manifest.json").read_bytes()) | {"state.pt": sum_of(data)}
     put(place / "manifest.json", json.dumps(sums).encode())
     return load_checkpoint(folder / "c")
+
+
+def _onnx(classes: bytes = b'["a", "b"]') -> bytes:
+    """A network of two classes on images 1×2×2, which names them in its metadata."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    weights = helper.make_tensor("w", floats, [4, 2], [0.5] * 8)
+    nodes = [helper.make_node("Flatten", ["x"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
+    begin = helper.make_tensor_value_info("x", floats, ["B", 1, 2, 2])
+    end = helper.make_tensor_value_info("y", floats, ["B", 2])
+    graph = helper.make_graph(nodes, "g", [begin], [end], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    entry = b"\n\7classes\x12" + _size(classes) + classes
+    return model.SerializeToString() + b"r" + _size(entry) + entry  # by hand: `classes` need not be text
+
+
+def _size(data: bytes) -> bytes:
+    """The length as protobuf writes it, seven bits at a time."""
+    left, parts = len(data), bytearray()
+    while left > 127:
+        parts.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*parts, left])
+
+
+def _run_onnx(path: Path) -> object:
+    model = OnnxModel(path)
+    return model(torch.rand(2, 1, 2, 2, generator=torch.Generator().manual_seed(0))), model.classes
 
 
 def _read_npy(data: bytes, folder: Path) -> object:

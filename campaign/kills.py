@@ -1,16 +1,16 @@
 """Kills: a command is killed at random moments and called again until it is done; it must end as if it never was."""
 
 import hashlib
-import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.forkserver import SHOWN, start
+from tests.support.forkserver import ERRORS, start
 
 from pdeplus._lib.files import TEMPORARY
+from pdeplus.evaluation.records import read_records, to_json
 
 from .tally import Tally
 
@@ -22,6 +22,8 @@ STATES = {
     "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
     "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
     "clip_norm, rlat": ["train.clip_norm=1", "method.name=rlat"],
+    "fine-tuning": ["train.freeze_epochs=1", "train.backbone_lr=0.01", "train.wise_ft=true", "train.accumulate=2"],
+    "patience, filter_norm": ["train.patience=1", "train.filter_norm=true", "train.bias_lr=0.1", "method.name=erm"],
     "precision=auto": ["train.precision=auto", "method.name=augmix"],
 }
 """Options whose state a checkpoint must hold."""
@@ -52,8 +54,7 @@ def hashes(folder: Path, *patterns: str) -> dict[str, str]:
 
 def records(folder: Path) -> list[str]:
     """What was measured, without the time it took."""
-    lines = (folder / "records.jsonl").read_text("utf-8").splitlines()
-    return sorted({json.dumps({k: v for k, v in json.loads(line).items() if k != "seconds"}) for line in lines})
+    return sorted({to_json(replace(record, seconds=0.0)) for record in read_records(folder / "records.jsonl")})
 
 
 def cases(folder: Path) -> list[Case]:
@@ -155,7 +156,7 @@ def _run(words: list[str], place: Path, may_be_done: bool = False) -> None:
     """A command to its end, which must be a good one."""
     process = start(*words, cwd=place)
     process.join(900)
-    shown = (place / SHOWN).read_text() if (place / SHOWN).exists() else ""
+    shown = (place / ERRORS).read_text() if (place / ERRORS).exists() else ""
     if may_be_done and process.exitcode == 2 and "is finished" in shown:
         return
     assert process.exitcode == 0, f"{' '.join(words[:2])} ended with {process.exitcode}: {shown[-300:]}"

@@ -25,6 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cut() -> Iterator[None]:
+    """What is written is not forced onto the disk, which would take minutes: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(os, "sync", lambda: None, raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
     with torch.random.fork_rng():

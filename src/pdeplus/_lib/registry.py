@@ -69,7 +69,8 @@ def find(family: str, name: str) -> Target:
     except (Exception, SystemExit) as error:  # a user's module may do anything
         frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
-        raise UserError(f"{family}: {name!r} fails in {frame.filename} line {frame.lineno}: {reason}") from error
+        place = "" if isinstance(error, SyntaxError) else f" in {frame.filename} line {frame.lineno}"  # it has its own
+        raise UserError(f"{family}: {name!r} fails{place}: {reason}") from error
     provided = FAMILIES[family]
     if provided.islower():
         target = getattr(module, provided, None)

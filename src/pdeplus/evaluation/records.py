@@ -6,7 +6,9 @@ A record says by itself what was measured, on what, with what and at what cost, 
 import base64
 import json
 import os
-from collections.abc import Iterable
+import re
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast, final, get_args, get_origin, get_type_hints
@@ -14,13 +16,17 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, final, get_args, ge
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.files import held, readable
+from .._lib.files import held, readable, sum_of
 from ..errors import UserError
 
 FORMAT = 1
 """Version of a line's format; a change in the meaning of a field counts it up."""
 LARGEST = 1e30
 """What no number in a record comes near; of whole numbers, 2^63 is the limit."""
+SUM = "sum"
+"""What the checksum is called in a line; lines of older versions have none."""
+WHOLE = re.compile(rb'"sum": "\w+"}.')
+"""In a last line without its end: it was not torn, its end was damaged."""
 CLEAN = "clean"
 """What `Record.corruption` says of a data set's own test images."""
 TestKey = tuple[str, int]
@@ -132,13 +138,17 @@ def read_records(path: str | Path) -> list[Record]:
     """All records of a file, each measurement once: of two lines about the same thing the later counts.
 
     A line that is no record is refused by its number. A last line without its end was being written when its writer
-    was killed: it is left out.
+    was killed: it is left out with a warning.
     """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    lines = content.split(b"\n")[:-1]  # splitlines would split at line ends that names may contain
+    *lines, rest = content.split(b"\n")  # splitlines would split at line ends that names may contain
+    if WHOLE.search(rest):
+        lines.append(rest)
+    elif rest:
+        warnings.warn(f"{path}: its last line is incomplete and left out; evaluating again fills the gap", stacklevel=2)
     records = [parse(line, f"{path} line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     latest = dict[tuple[Any, ...], Record]()
     for record in records:
@@ -172,8 +182,13 @@ def _cut_torn_line(file: BinaryIO) -> None:
 
 
 def to_json(record: Record) -> str:
-    """One line."""
-    return json.dumps(vars(record), ensure_ascii=False)
+    """One line, which ends in its checksum."""
+    return json.dumps({**vars(record), SUM: _sum_of_values(vars(record))}, ensure_ascii=False)
+
+
+def _sum_of_values(values: Mapping[str, Any]) -> str:
+    """A checksum of what a line says, however it is laid out."""
+    return sum_of(json.dumps(values, sort_keys=True).encode())[:16]
 
 
 def readable_record(record: Record) -> Record:
@@ -204,9 +219,10 @@ def parse(line: str | bytes, where: str) -> Record:
     if not isinstance(values, dict):
         raise UserError(f"{where} is no record: {line[:40]!r}; {way_out}")
     table = cast(dict[str, Any], values)
+    wanted, found = table.pop(SUM, None), _sum_of_values(table)
     if table.get("format") != FORMAT:
-        found = f"format {table['format']!r}" if "format" in table else "no format"
-        raise UserError(f"{where} has {found}, this version reads {FORMAT}; evaluate again into another file")
+        version = f"format {table['format']!r}" if "format" in table else "no format"
+        raise UserError(f"{where} has {version}, this version reads {FORMAT}; evaluate again into another file")
     unknown = [name for name in table if name not in _HINTS]
     if unknown:
         raise UserError(f"{where} has {unknown[0]!r}, which no record has; {way_out}")
@@ -225,6 +241,8 @@ def parse(line: str | bytes, where: str) -> Record:
         raise UserError(f"{where} has severity {record.severity}; {way_out}")
     if record.hits and not _hits_agree(record):
         raise UserError(f"{where} has hits that are not {record.correct} right of {record.n}; {way_out}")
+    if wanted not in (None, found):
+        raise UserError(f"{where} has changed since it was written: it does not match its checksum; {way_out}")
     return record
 
 

@@ -21,7 +21,7 @@ from ..evaluation.cost import training_flops
 from ..methods.base import Method
 from ..training.config import Config, config_hash
 from ..training.distributed import Engine
-from ..training.loop import train_step
+from ..training.loop import set_learning_rates, train_step
 from ..training.optimizers import build_optimizers
 from ..training.precision import Candidate, faster
 from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of, fitted
@@ -210,6 +210,7 @@ def _seconds(config: Config, precision: str, method: Method, net: nn.Module, exp
     labels = torch.arange(size, device=engine.device) % len(expects.classes)
     batch = Batch(images, labels, lambda x, generator: x, stream, config.train.label_smoothing)
     optimizers = build_optimizers(method, net.train(), config.train)
+    set_learning_rates(optimizers, {name: [0.0] * len(o.param_groups) for name, o in optimizers.items()}, 0.0)
 
     with torch.random.fork_rng():
         step = _fastest(lambda: train_step(net.train(), method, batch, optimizers, engine))

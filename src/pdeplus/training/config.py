@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -114,6 +115,8 @@ class Train:
             least = -1 if name == "shift" else 0
             if isinstance(value, int | float) and not (value > 0 if name in positive else value >= least):
                 raise UserError(f"train.{name}={value} must be {'above' if name in positive else 'at least'} {least}")
+            if value == math.inf:
+                raise UserError(f"train.{name}={value} must be finite")
         if not 0 < self.validation < 1:
             raise UserError(f"train.validation={self.validation} must lie between 0 and 1")
         for name in ("label_smoothing", "progressive"):
@@ -320,7 +323,7 @@ def insert(tables: dict[str, Any], override: str) -> None:
     """Put one key=value into nested tables."""
     key, equals, text = override.partition("=")
     *path, last = key.strip().split(".")
-    shown = shorten(repr(override), 80, placeholder=" …")
+    shown = repr(override) if len(override) < 80 else f"{override[:60]!r} …"
     if not equals or not last or len(path) > DEEPEST:
         raise UserError(f"{shown} is not of the form key=value, e.g. train.epochs=10")
     try:
