@@ -24,7 +24,7 @@ FIRST = ("demo", "train", "evaluate", "report")
 """The commands that --help shows first; the others follow in alphabetical order."""
 MOVED = {"bench": "benchmarks live in the repository: python -m benchmarks"}
 """Former commands, and what has taken their place."""
-AGAIN = "the same command goes on where it stopped (training: pdeplus train --resume DIR)"
+AGAIN = "the same command goes on where it stopped"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -32,13 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Whoever reads the output may stop before its end, as `head` does: that is no error.
     """
+    command = ""
     try:
         with warnings.catch_warnings(), stopping():
             warnings.showwarning = _warn
             if isinstance(sys.stdout, TextIOWrapper):  # names of files may hold what UTF-8 cannot
                 sys.stdout.reconfigure(errors="backslashreplace")
             options = parse(sys.argv[1:] if arguments is None else arguments)
-            _check_alone(options.command)
+            command = options.command
+            _check_alone(command)
             options.handler(options)
             sys.stdout.flush()
     except BrokenPipeError:
@@ -47,10 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave(2, str(error))
     except RunFailed as error:
         _leave(1, str(error))
-    except KeyboardInterrupt:
-        _leave(130, f"interrupted; {AGAIN}")
-    except Stopped as error:
-        _leave(0, f"{error}; {AGAIN}")
+    except (KeyboardInterrupt, Stopped) as error:
+        code, told = 130 if isinstance(error, KeyboardInterrupt) else 0, str(error) or "interrupted"
+        if command != "train":  # the way to go on with a run of a larger work is not the command itself
+            told = told.partition(",")[0]
+        _leave(code, told if "; go on" in told else f"{told}; {AGAIN}")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     sys.exit(0)

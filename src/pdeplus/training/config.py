@@ -137,6 +137,8 @@ class Config:
     model: Part = Part(name="resnet18")
     method: Part = Part(name="pde_plus")
     train: Train = Train()
+    continues: str = ""
+    """Of a branch, where it left another run: the hash of that run's config and the step, as HASH@STEP."""
 
 
 PRESETS = resources.files("pdeplus.training") / "presets"
@@ -192,6 +194,7 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
 def to_tables(config: Config) -> dict[str, Any]:
     """The config with every default filled in, as nested tables that `from_tables` reads back."""
     tables: dict[str, Any] = {"name": config.name, "seed": config.seed}
+    tables |= {"continues": config.continues} if config.continues else {}
     for key, family in FAMILY_OF.items():
         part = cast(Part, getattr(config, key))
         tables[key] = {"name": part.name, **resolved(family, part.name, part.options, **RULES.get(key, {}))}

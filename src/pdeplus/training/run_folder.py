@@ -25,6 +25,7 @@ from .._lib.files import (
     encode_weights,
     locked,
     make_folder,
+    move_aside,
     read_weights,
     readable,
     write_file,
@@ -37,7 +38,7 @@ from ..augment.resized_crop import ResizedCrop
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..data.base import Images, Source, split
-from ..errors import Stopped, UserError, check_choice
+from ..errors import RunFailed, Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models._libraries import Facts, check_logits
 from ..models.base import build_model, check_image_size, facts_of, fit_images
@@ -47,7 +48,18 @@ from .distributed import ProcessLost, join
 from .loop import fit
 from .precision import chosen_precision
 from .selection import shifted
-from .session import Checkpoint, Metrics, Progress, Session, Watch, is_epoch, open_session, read_progress, score_of
+from .session import (
+    Checkpoint,
+    Metrics,
+    Progress,
+    Session,
+    Watch,
+    is_epoch,
+    open_session,
+    progress_bar,
+    read_progress,
+    score_of,
+)
 from .sums import SUMS, check_config, check_sum, check_unchanged, read_sums, write_sums
 from .wise_ft import START, mix_with_start
 
@@ -203,27 +215,35 @@ def train(
     config: Config,
     out: str | Path | None = None,
     *,
+    force: bool = False,
+    progress: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
-    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
-    on its input and its ADD blocks to say.
+    Everything is built and checked before the folder is made. A folder that holds anything is refused; with `force` a
+    run that is there is first moved aside, under a name that is said. `progress` shows a bar on a terminal and
+    elsewhere a line per epoch. Of several processes, which all call this, the main one alone writes and calls `watch`
+    and `say`; a network by URI has a line on its input and its ADD blocks to say.
     """
-    default, config = f"{config.name}-{config.method.name}-seed{config.seed}", fitted(config)
+    default, config = f"{config.name}-{config.method.name}-seed{config.seed}", replace(fitted(config), continues="")
     if out is None and (Path(default).name != default or "\\" in default):
         raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
     folder, processes = Path(out) if out is not None else Path("runs") / default, join(config.train.device)
-    processes.on_main(lambda: check_unused(folder))
-    prepared = processes.together(lambda: _prepare(config))
+    replaces = force and processes.on_main(lambda: (folder / "config.toml").is_file())
+    if not replaces:
+        processes.on_main(lambda: check_unused(folder))
+    prepared = processes.together(lambda: prepare(config))
     text = tomli_w.dumps(to_tables(config))
     if processes.main and prepared[1].facts is not None:
         say(about_network(config, *prepared))
     with ExitStack() as stack:
+        if replaces:
+            processes.on_main(lambda: say(f"the run that was in {folder} is now in {move_aside(folder)}"))
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
-        return _run(*prepared, Run(folder, trust_code=True), None, watch)
+        watch = stack.enter_context(progress_bar("training")) if progress and processes.main else watch
+        return run_session(*prepared, Run(folder, trust_code=True), None, watch)
 
 
 def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
@@ -243,9 +263,11 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
         config = processes.on_main(lambda: run.config)
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
+        if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
+            raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
         facts = processes.on_main(lambda: run.expects.facts if checkpoint else None)
-        prepared = processes.together(lambda: _prepare(config, start=checkpoint is None, facts=facts))
-        return _run(*prepared, run, checkpoint, watch)
+        prepared = processes.together(lambda: prepare(config, start=checkpoint is None, facts=facts))
+        return run_session(*prepared, run, checkpoint, watch)
 
 
 def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
@@ -283,7 +305,7 @@ def fitted(config: Config) -> Config:
     return replace(config, data=Part(name=config.data.name, options=options))
 
 
-def _prepare(config: Config, *, start: bool = True, facts: Facts | None = None) -> tuple[Session, Expects]:
+def prepare(config: Config, *, start: bool = True, facts: Facts | None = None) -> tuple[Session, Expects]:
     """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`."""
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
@@ -302,10 +324,12 @@ def _prepare(config: Config, *, start: bool = True, facts: Facts | None = None) 
     return open_session(network, method, parts, config.train, config.seed), expects
 
 
-def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+def run_session(
+    session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None
+) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
     processes, folder = session.processes, run.path
-    history = read_progress(checkpoint).history if checkpoint else []
+    history, go_on = read_progress(checkpoint).history if checkpoint else [], f"go on: pdeplus train --resume {folder}"
     with processes.one_voice():
         try:
             processes.on_main(lambda: begin_files(folder, expects, history))
@@ -323,10 +347,17 @@ def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | 
                     mix_with_start(session, folder)
                 if network is not None:
                     processes.on_main(lambda: finish_files(folder, network))
+            if network is None:
+                raise Stopped("stopped, as another process of this job was asked to")
         except ProcessLost as error:
-            raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
-        if network is None:
-            raise Stopped("stopped, as another process of this job was asked to")
+            raise ProcessLost(f"{error}; {go_on}") from error
+        except (KeyboardInterrupt, Stopped) as error:
+            done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
+            raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
+        except RunFailed as error:
+            raise RunFailed(
+                f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
+            ) from error
     return run
 
 
@@ -381,7 +412,8 @@ def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
     if folder.exists() and (not folder.is_dir() or any(not _left(p) for p in folder.iterdir())):
         begun = (folder / "config.toml").exists()
-        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
+        way_out = f"go on with --resume {folder}, begin anew with --force, or" if begun else ""
+        way_out = f"{way_out} choose another --out".strip()
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
 
 
