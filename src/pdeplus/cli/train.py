@@ -60,7 +60,6 @@ def _print_cost(options: argparse.Namespace) -> None:
 
 def _work(options: argparse.Namespace) -> Callable[..., Any]:
     """What gives the run: training anew, going on, or a branch."""
-    from ..training.branches import branch
     from ..training.config import load_config, presets
     from ..training.run_folder import Run, resume, train
 
@@ -77,6 +76,8 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         config = load_config(options.preset, options.overrides)
         return partial(train, config, options.out, force=options.force, say=print)
     if options.overrides:
+        from ..training.branches import branch
+
         how = {"trust_code": options.trust_code, "say": print}
         return partial(branch, options.resume, options.overrides, options.out, **how)
     if options.out or options.force:
