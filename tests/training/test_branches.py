@@ -63,7 +63,7 @@ def test_a_change_that_does_nothing_ends_with_the_bits_of_the_run_itself(tmp_pat
         "checkpoint": f"{steps:09d}",
         "changes": ["train.clip_norm is 1000000000.0, was 0.0"],
     }
-    assert said == [f"{run.path} continues {parent} after 1 epochs, from checkpoint {steps:09d}: {about['changes'][0]}"]
+    assert said == [f"{run.path} continues {parent} after 1 epoch, from checkpoint {steps:09d}: {about['changes'][0]}"]
 
 
 def test_a_branch_is_not_taken_for_a_run_with_its_settings(tmp_path, whole):
@@ -79,15 +79,24 @@ def test_a_branch_is_not_taken_for_a_run_with_its_settings(tmp_path, whole):
 
 def test_settings_are_the_branchs_and_memories_the_parents(tmp_path, whole):
     checkpoint = load_checkpoint(whole.path / "checkpoints")
-    session, _ = prepare(quick("train.weight_decay=0.25", "train.momentum=0.5", "train.ema=0.5"))
+    session, _ = prepare(quick("train.weight_decay=0.25", "train.momentum=0.5"))
     restore(checkpoint, session)
     optimizer = session.optimizers["task"]
     assert {(g["weight_decay"], g["momentum"]) for g in optimizer.param_groups} == {(0.25, 0.5)}
     first = next(iter(session.model.parameters()))
     remembered = checkpoint.state["optimizers"]["task"]["state"][0]["momentum_buffer"]
     assert torch.equal(optimizer.state[first]["momentum_buffer"], remembered)
-    average = session.averaged.module.state_dict()  # begins at the weights where the parent has none
-    assert all(torch.equal(average[name], value) for name, value in checkpoint.weights.items())
+
+
+def test_an_average_of_the_weights_may_begin_in_a_branch(tmp_path, whole):
+    def watch(step, *_):  # the first update of an average is a copy of the weights
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="3 of 4 epochs are done; go on: pdeplus train --resume"):
+        pp.branch(whole.path, ["train.epochs=4", "train.ema=0.5"], tmp_path / "average", watch=watch)
+    state = load_checkpoint(tmp_path / "average" / "checkpoints")
+    assert all(torch.equal(state.state["averaged"][f"module.{name}"], value) for name, value in state.weights.items())
+    assert len(pp.resume(tmp_path / "average").metrics) == 4
 
 
 def test_with_batches_of_another_size_the_epoch_begins_again(tmp_path):

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from textwrap import indent
+from sysconfig import get_path
+from textwrap import indent, shorten
+from traceback import extract_tb
 from typing import Any, NoReturn, final
 
 from .. import __version__
 from .._lib.long_work import stopping
+from .._lib.memory import lacks_memory
 from ..errors import RunFailed, Stopped, UserError
 
 FIRST = ("demo", "train", "evaluate", "report")
@@ -56,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave(code, told if "; go on" in told else f"{told}; {AGAIN}")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
+    except Exception as error:
+        told = _why(error)
+        if told is None:
+            raise
+        _leave(1, told)
     sys.exit(0)
 
 
@@ -132,6 +140,20 @@ def _check_alone(command: str) -> None:
     world = os.environ.get("WORLD_SIZE", "")
     if command != "train" and world not in ("", "0", "1"):
         raise UserError(f"WORLD_SIZE={world}: {command} works in one process; only train takes several")
+
+
+def _why(error: Exception) -> str | None:
+    """In one line why it came to this: memory, or the user's own code and where in it; None for a fault of pdeplus."""
+    reason = shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")
+    if lacks_memory(error):
+        way_out = "take a smaller train.batch_size, data.size or model, or train.accumulate=4"
+        return f"memory does not suffice ({reason}); {way_out}"
+    others = (str(Path(__file__).parents[1]), get_path("stdlib"), get_path("purelib"), get_path("platlib"), "<")
+    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    if not own:
+        return None
+    place = f"{own[-1].filename} line {own[-1].lineno}, in {own[-1].name}"
+    return f"your own code failed: {place}: {reason}; for all of the traceback call it from Python"
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:

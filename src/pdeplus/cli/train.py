@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
-from ..errors import UserError
+from ..errors import UserError, counted
 from .base import add_trust
 
 
@@ -43,9 +43,10 @@ def run(options: argparse.Namespace) -> None:
     if not processes.main:
         return
     last = run.metrics[-1]
-    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    shown = (
+        f"{run.path}: {counted(last['epoch'], 'epoch')}, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    )
     shifted = last.get("validation/shifted_accuracy")
-    shown = shown.replace(": 1 epochs", ": 1 epoch")
     print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
 
 
@@ -65,6 +66,8 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
 
     if options.resume is not None and "=" in (options.preset or ""):  # there is no preset: it is the first setting
         options.overrides, options.preset = [options.preset, *options.overrides], cast(Any, None)
+    if "=" in (options.preset or ""):
+        raise UserError(f"{options.preset} is a setting; a PRESET comes first: pdeplus train demo {options.preset}")
     if (options.preset is None) == (options.resume is None):
         raise UserError("train needs either a PRESET (see: pdeplus list presets) or --resume DIR")
     if options.resume is None and options.preset not in presets():

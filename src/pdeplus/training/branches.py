@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 
 from .._lib.files import read_toml, unused, write_file
 from .._lib.registry import users_code
-from ..errors import UserError
+from ..errors import UserError, counted
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, config_hash, load_config, setting_changes, to_tables
 from .distributed import join
@@ -52,8 +53,8 @@ def branch(
     config, told = processes.on_main(lambda: _changed(parent, changes, checkpoint))
     folder = Path(out) if out is not None else processes.on_main(lambda: unused(parent.path, "-branch"))
     processes.on_main(lambda: check_unused(folder))
-    facts = processes.on_main(lambda: parent.expects.facts if checkpoint else None)
-    session, expects = processes.together(lambda: prepare(config, start=checkpoint is None, facts=facts))
+    before = processes.on_main(lambda: parent.expects if checkpoint else None)
+    session, expects = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
     if checkpoint is not None:
         checkpoint = replace(checkpoint, config=tomli_w.dumps(to_tables(config)).encode())
         _check_fit(checkpoint, session, told)
@@ -95,15 +96,18 @@ def _changed(parent: Run, changes: Sequence[str], checkpoint: Checkpoint | None)
         return replace(config, continues=""), told
     done = read_progress(checkpoint).epoch
     if done >= config.train.epochs:
-        raise UserError(f"{parent.path} has done {done} epochs; set train.epochs above that to go on")
+        raise UserError(f"{parent.path} has done {counted(done, 'epoch')}; set train.epochs above that to go on")
     return replace(config, continues=f"{config_hash(parent.config)}@{_step(checkpoint)}"), told
 
 
 def _check_fit(checkpoint: Checkpoint, session: Session, told: Sequence[str]) -> None:
     """Refuse, before anything is written, changes after which the checkpoint does not fit.
 
-    With batches of another size the epoch that it is in begins again.
+    With batches of another size the epoch that it is in begins again; an average of the weights may begin here.
     """
+    if session.averaged is not None and checkpoint.state["averaged"] is None:
+        weights = {f"module.{name}": value for name, value in checkpoint.weights.items()}
+        checkpoint.state["averaged"] = {"n_averaged": torch.tensor(0), **weights}
     if any(change.startswith("train.batch_size ") for change in told):
         again: dict[str, Any] = {"batch": 0, "images": 0, "seconds": 0.0, "core_seconds": 0.0, "totals": {}}
         checkpoint.state["progress"] = dict(checkpoint.state["progress"]) | again
@@ -140,4 +144,4 @@ def _place(checkpoint: Checkpoint | None) -> str:
     """Where in its parent a branch begins, in words."""
     if checkpoint is None:
         return "from the start, as it has no checkpoint"
-    return f"after {read_progress(checkpoint).epoch} epochs, from checkpoint {_step(checkpoint)}"
+    return f"after {counted(read_progress(checkpoint).epoch, 'epoch')}, from checkpoint {_step(checkpoint)}"

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, cast
 
 import tomli_w
 import torch
@@ -37,10 +37,11 @@ from ..augment.base import Augmentor
 from ..augment.resized_crop import ResizedCrop
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
+from ..data._pictures import Files
 from ..data.base import Images, Source, split
 from ..errors import RunFailed, Stopped, UserError, check_choice
 from ..methods.base import Method
-from ..models._libraries import Facts, check_logits
+from ..models._libraries import check_logits
 from ..models.base import build_model, check_image_size, facts_of, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, Part, Train, config_hash, load_config, names_users_code, to_tables
@@ -59,8 +60,9 @@ from .session import (
     progress_bar,
     read_progress,
     score_of,
+    tensorboard,
 )
-from .sums import SUMS, check_config, check_sum, check_unchanged, read_sums, write_sums
+from .sums import SUMS, Expects, check_config, check_sum, check_unchanged, parse_expects, read_sums, write_sums
 from .wise_ft import START, mix_with_start
 
 Selection = Literal["last", "validation"]
@@ -69,17 +71,6 @@ FITTED = 5000
 """Training images that set those parts of a network that images set."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
 """What a process leaves that is killed before it has begun, besides temporary files."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Expects:
-    """What a network tells apart and takes: the names of its classes, the channels×height×width of an image."""
-
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    facts: Facts | None = None
-    """Of a network by URI, what its library said of it."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +116,7 @@ class Run:
         path = self.path / "model.json"
         if path.is_file():
             data = path.read_bytes()
-            expects = _parse_expects(data, path)
+            expects = parse_expects(data, path)
             if self.finished:
                 check_sum(path, data)
             return expects
@@ -265,8 +256,8 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
             raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
-        facts = processes.on_main(lambda: run.expects.facts if checkpoint else None)
-        prepared = processes.together(lambda: prepare(config, start=checkpoint is None, facts=facts))
+        before = processes.on_main(lambda: run.expects if checkpoint else None)
+        prepared = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
         return run_session(*prepared, run, checkpoint, watch)
 
 
@@ -305,16 +296,27 @@ def fitted(config: Config) -> Config:
     return replace(config, data=Part(name=config.data.name, options=options))
 
 
-def prepare(config: Config, *, start: bool = True, facts: Facts | None = None) -> tuple[Session, Expects]:
-    """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`."""
+def prepare(config: Config, *, start: bool = True, before: Expects | None = None) -> tuple[Session, Expects]:
+    """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`.
+
+    A run that goes on has been trained with the pictures, and the facts of its network, of `before`.
+    """
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
     parts = replace(parts, transform=transform_of(config, source))
+    facts = before.facts if before else None
     facts = facts or facts_of(config.model.name, config.model.options)
     if facts is not None:  # with what the data set does in place of it
         shown = {key: value for key, value in config.data.options.items() if key in ("crop", "interpolation")}
         facts = replace(facts, **shown)
-    expects = replace(expects_of(source, parts.validation), facts=facts)
+    stored = parts.train.stored
+    pictures = stored.fingerprint() if isinstance(stored, Files) else ""
+    if before and before.pictures and before.pictures != pictures:
+        way_out = "put them back as they were, or train anew"
+        raise UserError(
+            f"the pictures of {config.data.name} have changed since the run began, in name or size; {way_out}"
+        )
+    expects = replace(expects_of(source, parts.validation), facts=facts, pictures=pictures)
     network = build_network(config, method, expects, start=start)
     check_batch_size(network, config.train.batch_size)
     parts.train.preload()
@@ -354,6 +356,10 @@ def run_session(
         except (KeyboardInterrupt, Stopped) as error:
             done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
             raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
+        except UserError as error:  # such as a picture that is gone
+            raise UserError(
+                str(error) if "--resume" in str(error) else f"{error}; put it right, then {go_on}"
+            ) from error
         except RunFailed as error:
             raise RunFailed(
                 f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
@@ -439,7 +445,7 @@ def begun(folder: Path, config: str) -> Generator[None]:
 def begin_files(folder: Path, expects: Expects, history: Sequence[Metrics]) -> None:
     """This session's environment, what the network expects, what it is trained with, and the epochs done so far."""
     stamp(folder)
-    content = {key: value for key, value in asdict(expects).items() if value is not None}
+    content = {key: value for key, value in asdict(expects).items() if value not in (None, "")}
     write_file(folder / "model.json", json.dumps(content, indent=1).encode())
     write_sums(folder)
     write_metrics(folder, history)
@@ -477,32 +483,3 @@ def write_weights(path: Path, network: nn.Module) -> None:
     """The network's weights, in a folder that is made if need be."""
     make_folder(path.parent)
     write_file(path, encode_weights(network.state_dict()))
-
-
-@contextmanager
-def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
-    """What writes an epoch's record to TensorBoard, where that is installed."""
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        yield None
-        return
-    with SummaryWriter(folder / "tensorboard") as writer:
-
-        def write(record: Metrics) -> None:
-            for name, value in record.items():
-                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
-
-        yield write
-
-
-def _parse_expects(data: bytes, path: Path) -> Expects:
-    with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        content = json.loads(data)
-        channels, height, width = map(int, content["shape"])
-        if min(channels, height, width) > 0 and isinstance(content["classes"], list):
-            facts = Facts.read(content["facts"]) if "facts" in content else None
-            classes = tuple(map(readable, content["classes"]))
-            return Expects(classes=classes, shape=(channels, height, width), facts=facts)
-    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
-    raise UserError(f"{path} is damaged; {way_out}")

@@ -253,9 +253,7 @@ def restore(checkpoint: Checkpoint, session: Session) -> None:
             for group, own in zip(optimizer.param_groups, settings, strict=True):
                 group.update(own)
             _check_optimizer(name, optimizer)
-        if session.averaged is not None and checkpoint.state["averaged"] is None:
-            session.averaged.module.load_state_dict(checkpoint.weights)  # a branch that begins to average
-        elif session.averaged is not None:
+        if session.averaged is not None:
             session.averaged.load_state_dict(checkpoint.state["averaged"])
         _check_position(session)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -364,3 +362,20 @@ def _in_words(values: Mapping[str, Any]) -> str:
     ):
         shown += [f"{name}accuracy {100 * float(values[key]):.1f} %"] if key in values else []
     return ", ".join([*shown, f"{values['images_per_second']:.0f} images/s"])
+
+
+@contextmanager
+def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
+    """What writes an epoch's record to TensorBoard, where that is installed."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        yield None
+        return
+    with SummaryWriter(folder / "tensorboard") as writer:
+
+        def write(record: Metrics) -> None:
+            for name, value in record.items():
+                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
+
+        yield write
