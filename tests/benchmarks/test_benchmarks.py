@@ -77,7 +77,7 @@ def test_fine_tuning_is_compared_with_a_loop_by_hand():
     assert [title for title in titles if "corruptions" not in title] == [
         "finetune, step",
         "finetune, loader of 500×375 JPEG files",
-        "finetune, evaluation of 58 images",
+        "finetune, evaluation of 60 images",
         "finetune, peak memory that a streamed folder of 40 pictures and two steps add",
     ]
     assert all(figure for result in results for figure in result.figures.values())
