@@ -25,7 +25,7 @@ from .results import Effort, Result
 PROGRAM = "python -m benchmarks"
 SHORT = ("step", "epoch", "predict", "evaluate", "corruptions", "data", "theory")
 """About ten minutes together: what runs where no name is given."""
-OTHERS = ("fast", "options", "growth", "table1", "fidelity", "jobs", "augment")
+OTHERS = ("fast", "options", "growth", "table1", "fidelity", "jobs", "augment", "finetune")
 HELP = f"""examples:
   {PROGRAM}                             {", ".join(SHORT)}: about ten minutes
   {PROGRAM} step --quick                does it run? its figures mean nothing

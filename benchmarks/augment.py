@@ -53,11 +53,15 @@ def _one_by_one(transform: Callable[[Image.Image], Image.Image], pictures: list[
         transform(picture)
 
 
-def _transforms() -> ModuleType:
-    """torchvision's; beside a CPU build of torch its wheel's compiled operators are missing, their schemas suffice."""
+def declare_operators() -> None:
+    """Let torchvision import: beside a CPU build of torch its wheel's operators are missing, their schemas suffice."""
     for name in ("nms", "qnms"):
         with contextlib.suppress(RuntimeError):  # they are there
             OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def _transforms() -> ModuleType:
+    declare_operators()
     try:
         from torchvision import transforms
     except ImportError as error:

@@ -15,6 +15,7 @@ from .evaluation.loop import evaluate as evaluate
 from .evaluation.records import Record as Record
 from .evaluation.records import read_records as read_records
 from .reports.page import report as report
+from .training.branches import branch as branch
 from .training.config import Config as Config
 from .training.config import load_config as load_config
 from .training.run_folder import Run as Run

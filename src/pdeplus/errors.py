@@ -22,3 +22,8 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuse a value that is not among those of a Literal."""
     if value not in get_args(choices):
         raise UserError(f"{name}={value!r} is not known; choose from {', '.join(map(str, get_args(choices)))}")
+
+
+def counted(n: int, word: str) -> str:
+    """So many things in words: 1 image, 2 images."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from benchmarks import augment, growth
+from benchmarks import augment, finetune, growth
 from benchmarks.__main__ import OTHERS, SHORT, main
 from benchmarks.cases import Case, bare_step, epoch, open_case, peak_memory
 from benchmarks.results import Effort, Result, exponent, line, take_turns
@@ -26,8 +26,8 @@ from pdeplus.training.config import load_config
 
 QUICK = {"width": 8, "batch": 4, "size": 16}
 """The sizes of --quick."""
-SHOWN = [name for name in (*SHORT, *OTHERS) if name != "augment"]
-"""All but the one that needs torchvision, which has a test of its own."""
+SHOWN = [name for name in (*SHORT, *OTHERS) if name not in ("augment", "finetune")]
+"""All but those that need torchvision and timm, which have tests of their own."""
 
 
 class Shown(NamedTuple):
@@ -68,6 +68,19 @@ def test_augmentations_are_compared_with_torchvision():
     results = list(augment.measure(Effort(quick=True)))
     assert results[0].title.startswith("augment, AugMix, 9 operations")
     assert all(list(result.figures) == ["ours", "torchvision"] for result in results)
+
+
+def test_fine_tuning_is_compared_with_a_loop_by_hand():
+    peer("timm")
+    results = list(finetune.measure(Effort(quick=True)))
+    titles = [result.title.partition(":")[0] for result in results]
+    assert [title for title in titles if "corruptions" not in title] == [
+        "finetune, step",
+        "finetune, loader of 500×375 JPEG files",
+        "finetune, evaluation of 60 images",
+        "finetune, peak memory that a streamed folder of 40 pictures and two steps add",
+    ]
+    assert all(figure for result in results for figure in result.figures.values())
 
 
 def test_files_have_all_rows_and_where_they_come_from(shown):
@@ -142,7 +155,7 @@ def test_the_authors_schedules_update_batch_norm_once_more(shown):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["stepp"], ["'stepp'", "did you mean 'step'", "fidelity, jobs, augment, all"]),
+        (["stepp"], ["'stepp'", "did you mean 'step'", "fidelity, jobs, augment, finetune, all"]),
         (["step", "--rounds", "0"], ["rounds=0", "at least 1"]),
         (["table1", "--tflops", "-3"], ["tflops=-3", "above 0"]),
         (["data", "--quick", "--out", "taken"], ["taken", "choose another folder"]),

@@ -1,5 +1,6 @@
 """The command as a user meets it, in this process or in one of its own."""
 
+import functools
 import shlex
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from support.commands import answer, call
 from pdeplus._lib.registry import choices
 from pdeplus.attacks.gradient_attacks import ATTACKS
 from pdeplus.attacks.steps import Norm
-from pdeplus.cli import build_parser, command_files, parse
+from pdeplus.cli import build_parser, command_files, main, parse
 from pdeplus.core.prediction import Average
 from pdeplus.corruptions.base import Constants
 from pdeplus.corruptions.copies import Layout
@@ -103,8 +104,10 @@ def test_settings_may_stand_behind_options():
 def test_train_then_resume_then_refusals(capsys, tmp_path):
     words = ["train", "demo", *QUICK, "--out", str(tmp_path / "run")]
     code, out, err = answer(capsys, *words)
-    assert (code, err) == (0, "")  # no progress bar where there is no terminal
-    assert "1 epochs, validation accuracy" in out
+    assert code == 0
+    assert err.startswith("training: epoch 1 of 1: loss ")  # no progress bar where there is no terminal
+    assert err.count("\n") == 1
+    assert "1 epoch, validation accuracy" in out
     code, out, err = answer(capsys, *words)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
@@ -148,6 +151,11 @@ def test_default_folder_is_named_after_the_run(capsys, tmp_path, monkeypatch):
     [
         (["train", "nonsense"], ["nonsense", "known:", "demo"]),
         (["train", "demo", "train.epochz=3"], ["train.epochz", "epochs"]),
+        (["train", "demo", "epochs=3"], ["epochs=3: the key is not known; did you mean train.epochs?"]),
+        (["train", "demo", "model.name=wide_resnet", "depth=3"], ["did you mean model.depth?"]),
+        (["train", "epochs=3"], ["epochs=3 is a setting; a PRESET comes first: pdeplus train demo epochs=3"]),
+        (["train", "demo", "model.width=100000"], ["resnet18 would have 27,240,", "million parameters", "model.width"]),
+        (["train", "demo", "data.size=100000"], ["data.size=100000 must be at most 4096"]),
         (["train", "demo", "method.name=magic"], ["magic", "erm", "pde_plus"]),
         (["train", "demo", "train.lr=fast"], ["train.lr='fast'", "a number"]),
         (["train", "demo", "method.placement=['layer7']"], ["layer7", "layer1"]),
@@ -192,6 +200,30 @@ def test_a_failing_run_exits_with_1(capsys, tmp_path):
     assert code == 1
     assert "loss is" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [
+        ("def build(*, classes, channels):\n    return [][0]", "line 2, in build: IndexError: list index"),
+        ("def build(*, classes, channels):\n    raise MemoryError('no room')", "memory does not suffice (MemoryError"),
+    ],
+)
+def test_a_failure_of_the_users_own_code_is_told_apart(capsys, tmp_path, monkeypatch, code, place):
+    (tmp_path / "our_nets").mkdir()
+    (tmp_path / "our_nets" / "net.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "our_nets.net", raising=False)
+    found, out, err = answer(capsys, "train", "demo", "model.name=our_nets.net", "--out", str(tmp_path / "run"))
+    assert (found, out, err.count("\n")) == (1, "", 1)
+    assert place in err
+    assert ("your own code failed: " + str(tmp_path / "our_nets" / "net.py") in err) == ("IndexError" in place)
+
+
+def test_a_fault_of_our_own_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("pdeplus.training.config.presets", functools.partial(int, "three"))
+    with pytest.raises(ValueError, match="three"):
+        main(["list", "presets"])
 
 
 @pytest.mark.parametrize(

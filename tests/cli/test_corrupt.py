@@ -21,11 +21,11 @@ def pictures(tmp_path, monkeypatch):
 def test_a_folder_and_a_data_set_with_the_constants_that_suit_their_size(capsys, tmp_path):
     code, out, err = answer(capsys, "corrupt", "my pictures", "--out", "out", "--corruption", "fog", "--severity", "1")
     assert (code, err) == (0, "")
-    assert out == "out: 3 images × 1 corruptions, cifar constants, seed 0\n"
+    assert out == "out: 3 images × 1 corruption, cifar constants, seed 0\n"
     words = ["digits", "size=64", "--corruption", "contrast", "--severity", "1", "--out", "digits_c", "--seed", "3"]
     code, out, err = answer(capsys, "corrupt", *words)
     assert (code, err) == (0, "")
-    assert out == "digits_c: 500 images × 1 corruptions, tiny constants, seed 3\n"
+    assert out == "digits_c: 500 images × 1 corruption, tiny constants, seed 3\n"
     assert len(list((tmp_path / "digits_c" / "contrast" / "1").rglob("*.png"))) == 500
 
 
@@ -34,7 +34,7 @@ def test_constants_by_both_spellings(capsys, tmp_path, flag):
     words = ["my pictures", "--out", "out", "--corruption", "frost", "--severity", "1", flag, "tiny"]
     code, out, err = answer(capsys, "corrupt", *words)
     assert (code, err) == (0, "")
-    assert out.startswith("out: 3 images × 1 corruptions, tiny constants, seed 0; frost: ")
+    assert out.startswith("out: 3 images × 1 corruption, tiny constants, seed 0; frost: ")
     assert '"tiny"' in (tmp_path / "out" / "corruptions.json").read_text()
 
 

@@ -1,6 +1,7 @@
 """Class folders of pictures: layouts, labels, streaming, and what is refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 from support.data_files import DOMAINS, SHARED, WNIDS, make, pixels, write_class_folders, write_pictures
 
-from pdeplus import load_config, train
+from pdeplus import load_config, resume, train
 from pdeplus.data import _pictures
 from pdeplus.data._reading import read_corrupted
 from pdeplus.data.base import Images, match_classes, split
@@ -97,6 +98,63 @@ def test_bad_folders_are_refused_in_one_line(tmp_path, spoil, words):
     with pytest.raises(UserError) as refused:
         _ = ImageFolder(root=str(tmp_path)).test()["test"].images
     assert all(word in str(refused.value) for word in words), refused.value
+
+
+@pytest.mark.parametrize("memory_gb", [0, 1])
+def test_all_broken_pictures_are_named_before_training(tmp_path, memory_gb):
+    write_class_folders(tmp_path / "pictures", ("a", "b"), 20, 0)
+    paths = sorted((tmp_path / "pictures" / "a").iterdir())
+    for path in paths[:12]:
+        path.write_bytes(b"")
+    paths[12].write_bytes(b"no picture")
+    options = [f"data.root={tmp_path / 'pictures'}", "data.size=8", "model.width=2", f"data.memory_gb={memory_gb}"]
+    options += ["data.name=image_folder", "data.held_out=0.05"]
+    with pytest.raises(UserError) as refused:
+        train(load_config("demo", options), tmp_path / "run")
+    told = str(refused.value)
+    found = [path.name for path in paths[:13] if f"{path.name} is empty" in told or f"{path.name} cannot" in told]
+    count = int(told.partition(" pictures cannot be used, repair or remove them: ")[0])
+    assert len(found) == 10
+    assert told.endswith(f"; and {count - 10} more")
+    assert 10 < count <= 13  # of which some are held out
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_changes_during_training_is_noticed(tmp_path):
+    write_class_folders(tmp_path / "pictures", ("a", "b"), 12, 0)
+    options = ["data.name=image_folder", f"data.root={tmp_path / 'pictures'}", "data.size=8", "data.memory_gb=0"]
+    options += ["model.width=2", "method.name=erm", "train.batch_size=4", "train.epochs=2"]
+    paths = sorted((tmp_path / "pictures").glob("*/*.png"))
+    kept = [path.read_bytes() for path in paths]
+
+    def spoil(step, steps, progress, logs):
+        if progress.history:
+            for path in paths:
+                path.write_bytes(kept[0] + b"more")
+
+    with pytest.raises(UserError, match="has changed since the folder was read.*then go on: pdeplus train --resume"):
+        train(load_config("demo", options), tmp_path / "run", watch=spoil)
+    with pytest.raises(UserError, match="pictures of image_folder have changed since the run began"):
+        resume(tmp_path / "run")
+    for path, content in zip(paths, kept, strict=True):
+        path.write_bytes(content)
+    moved = tmp_path / "pictures" / "a" / "new.png"
+    moved.write_bytes(kept[0])
+    with pytest.raises(UserError, match="put them back as they were"):
+        resume(tmp_path / "run")
+    moved.unlink()
+    assert len(resume(tmp_path / "run").metrics) == 2
+
+
+@pytest.mark.parametrize(("name", "told"), [("wolf", "class 'wolf' is not in"), (None, "no folder for class 'dog'")])
+def test_classes_of_the_test_are_compared_before_training(tmp_path, name, told):
+    for part in ("train", "test"):
+        write_class_folders(tmp_path / part, ("cat", "dog", "eel"), 2, len(part))
+    shutil.rmtree(tmp_path / "test" / "dog")
+    if name:
+        write_pictures(tmp_path / "test" / name, 1, 9)
+    with pytest.raises(UserError, match=told):
+        ImageFolder(root=str(tmp_path)).train()
 
 
 def test_a_class_missing_in_test_is_named(tmp_path):

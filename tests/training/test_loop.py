@@ -56,19 +56,19 @@ def mirrored_images(session, epoch: int) -> torch.Tensor:
 
 def test_alternating_flips_mirror_every_image_in_every_second_epoch():
     settings = ["data.name=synthetic", "train.shift=0", "train.flips=alternating"]
-    session, _ = run_module._prepare(quick(*settings))
+    session, _ = run_module.prepare(quick(*settings))
     first, second, third = (mirrored_images(session, epoch) for epoch in range(3))
     assert torch.equal(second, ~first)
     assert torch.equal(third, first)
     assert 8 < int(first.sum()) < 32
-    other, _ = run_module._prepare(quick(*settings, "seed=1"))
+    other, _ = run_module.prepare(quick(*settings, "seed=1"))
     assert not torch.equal(mirrored_images(other, 0), first)
-    random, _ = run_module._prepare(quick("data.name=synthetic", "train.shift=0"))
+    random, _ = run_module.prepare(quick("data.name=synthetic", "train.shift=0"))
     assert not torch.equal(mirrored_images(random, 1), ~mirrored_images(random, 0))
 
 
 def test_the_settings_shift_and_border_replace_the_data_sets_own():
-    session, _ = run_module._prepare(quick("train.shift=1", "train.border=reflected"))
+    session, _ = run_module.prepare(quick("train.shift=1", "train.border=reflected"))
     assert session.split.transform == CropFlip(padding=1, flip=False, border="reflected")
     assert light_transform(CropFlip(padding=4), Train()) == CropFlip(padding=4)
     with pytest.raises(UserError, match="by Identity, which takes no train.shift, border or flips"):

@@ -10,7 +10,7 @@ import pdeplus as pp
 from pdeplus.errors import UserError
 from pdeplus.training import precision as precision_file
 from pdeplus.training.precision import FILE, faster, time_steps
-from pdeplus.training.run_folder import _prepare
+from pdeplus.training.run_folder import prepare
 
 SETTINGS = [
     "method.name=erm", "model.name=fast_cnn", "model.widths=[16,16,16]", "train.limit=150", "train.epochs=2",
@@ -30,13 +30,13 @@ def test_bf16_is_taken_where_it_is_faster_by_more_than_chance(fp32, bf16, taken)
 
 
 def test_a_clock_that_cannot_tell_means_fp32_and_one_line():
-    session, _ = _prepare(config())
+    session, _ = prepare(config())
     with pytest.warns(UserWarning, match="clock is too coarse to time a step; fp32"):
         assert faster(time_steps(session, clock=lambda: 7.0)) == "fp32"
 
 
 def test_timing_leaves_the_session_as_it_was():
-    session, _ = _prepare(config())
+    session, _ = prepare(config())
     before = {name: tensor.clone() for name, tensor in session.model.state_dict().items()}
     seconds = time_steps(session)
     assert min(seconds.values()) > 0

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources.abc import Traversable
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from textwrap import shorten
@@ -233,3 +234,16 @@ def locked(folder: Path, patience: float = PATIENCE_SECONDS) -> AbstractContextM
     """Within it no other process trains into the folder; where one does already, that is refused after `patience`."""
     way_out = "wait until it ends, or choose another folder"
     return held(folder / LOCK, f"{folder} is in use: another process trains into it; {way_out}", patience)
+
+
+def move_aside(folder: Path) -> Path:
+    """Give a run folder another name, which is returned; one that is being trained into is refused."""
+    with locked(folder):
+        name = unused(folder, ".old")
+        folder.rename(name)
+    return name
+
+
+def unused(folder: Path, mark: str) -> Path:
+    """The first of the names FOLDER+mark+1, 2, … that nothing has."""
+    return next(p for n in count(1) if not (p := folder.with_name(f"{folder.name}{mark}{n}")).exists())

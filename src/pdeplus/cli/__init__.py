@@ -13,18 +13,21 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from textwrap import indent
+from sysconfig import get_path
+from textwrap import indent, shorten
+from traceback import extract_tb
 from typing import Any, NoReturn, final
 
 from .. import __version__
 from .._lib.long_work import stopping
+from .._lib.memory import lacks_memory
 from ..errors import RunFailed, Stopped, UserError
 
 FIRST = ("demo", "train", "evaluate", "report")
 """The commands that --help shows first; the others follow in alphabetical order."""
 MOVED = {"bench": "benchmarks live in the repository: python -m benchmarks"}
 """Former commands, and what has taken their place."""
-AGAIN = "the same command goes on where it stopped (training: pdeplus train --resume DIR)"
+AGAIN = "the same command goes on where it stopped"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -32,13 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Whoever reads the output may stop before its end, as `head` does: that is no error.
     """
+    command = ""
     try:
         with warnings.catch_warnings(), stopping():
             warnings.showwarning = _warn
             if isinstance(sys.stdout, TextIOWrapper):  # names of files may hold what UTF-8 cannot
                 sys.stdout.reconfigure(errors="backslashreplace")
             options = parse(sys.argv[1:] if arguments is None else arguments)
-            _check_alone(options.command)
+            command = options.command
+            _check_alone(command)
             options.handler(options)
             sys.stdout.flush()
     except BrokenPipeError:
@@ -47,12 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave(2, str(error))
     except RunFailed as error:
         _leave(1, str(error))
-    except KeyboardInterrupt:
-        _leave(130, f"interrupted; {AGAIN}")
-    except Stopped as error:
-        _leave(0, f"{error}; {AGAIN}")
+    except (KeyboardInterrupt, Stopped) as error:
+        code, told = 130 if isinstance(error, KeyboardInterrupt) else 0, str(error) or "interrupted"
+        if command != "train":  # the way to go on with a run of a larger work is not the command itself
+            told = told.partition(",")[0]
+        _leave(code, told if "; go on" in told else f"{told}; {AGAIN}")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
+    except Exception as error:
+        told = _why(error)
+        if told is None:
+            raise
+        _leave(1, told)
     sys.exit(0)
 
 
@@ -129,6 +140,20 @@ def _check_alone(command: str) -> None:
     world = os.environ.get("WORLD_SIZE", "")
     if command != "train" and world not in ("", "0", "1"):
         raise UserError(f"WORLD_SIZE={world}: {command} works in one process; only train takes several")
+
+
+def _why(error: Exception) -> str | None:
+    """In one line why it came to this: memory, or the user's own code and where in it; None for a fault of pdeplus."""
+    reason = shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")
+    if lacks_memory(error):
+        way_out = "take a smaller train.batch_size, data.size or model, or train.accumulate=4"
+        return f"memory does not suffice ({reason}); {way_out}"
+    others = (str(Path(__file__).parents[1]), get_path("stdlib"), get_path("purelib"), get_path("platlib"), "<")
+    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    if not own:
+        return None
+    place = f"{own[-1].filename} line {own[-1].lineno}, in {own[-1].name}"
+    return f"your own code failed: {place}: {reason}; for all of the traceback call it from Python"
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:

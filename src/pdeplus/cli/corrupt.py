@@ -22,7 +22,7 @@ from ..corruptions.suite import KNOWN, NAMES, CorruptedSuite, corrupt
 from ..corruptions.weather import describe_frost
 from ..data._pictures import Picture, picture_files, read_picture
 from ..data.base import Images
-from ..errors import UserError
+from ..errors import UserError, counted
 from .base import add_choice, build_data
 
 SHEETS = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".webp")
@@ -76,7 +76,9 @@ def run(options: argparse.Namespace) -> None:
         workers=options.workers,
     )
     count = _write(found, Path(options.out), plan, options.layout)
-    about = f"{count} images × {len(plan.cells)} corruptions, {constants} constants, seed {plan.seed}"
+    about = (
+        f"{counted(count, 'image')} × {counted(len(plan.cells), 'corruption')}, {constants} constants, seed {plan.seed}"
+    )
     print(f"{options.out}: {about}{_frost(plan.names)}")
 
 

@@ -3,15 +3,16 @@
 pdeplus train demo method.name=erm train.epochs=5 --out runs/erm
 pdeplus train fast method.name=augmix --dry-run
 pdeplus train --resume runs/erm
+pdeplus train --resume runs/erm train.epochs=30 train.lr=0.01
 """
 
 import argparse
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from ..errors import UserError
+from ..errors import UserError, counted
 from .base import add_trust
 
 
@@ -21,7 +22,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
     dry = "only say how many FLOPs and minutes it would take, and what accuracy to expect"
     parser.add_argument("--dry-run", action="store_true", help=dry)
-    parser.add_argument("--resume", metavar="DIR", help="resume the run in this folder")
+    going_on = "resume the run in this folder; with KEY=VALUE go on from its last checkpoint in a new one, a branch"
+    parser.add_argument("--resume", metavar="DIR", help=going_on)
+    parser.add_argument("--force", action="store_true", help="begin anew where a run is already, which is moved aside")
     add_trust(parser)
 
 
@@ -40,7 +43,9 @@ def run(options: argparse.Namespace) -> None:
     if not processes.main:
         return
     last = run.metrics[-1]
-    shown = f"{run.path}: {last['epoch']} epochs, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    shown = (
+        f"{run.path}: {counted(last['epoch'], 'epoch')}, validation accuracy {100 * last['validation/accuracy']:.2f} %"
+    )
     shifted = last.get("validation/shifted_accuracy")
     print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
 
@@ -55,10 +60,14 @@ def _print_cost(options: argparse.Namespace) -> None:
 
 
 def _work(options: argparse.Namespace) -> Callable[..., Any]:
-    """What gives the run: training anew, or going on."""
+    """What gives the run: training anew, going on, or a branch."""
     from ..training.config import load_config, presets
     from ..training.run_folder import Run, resume, train
 
+    if options.resume is not None and "=" in (options.preset or ""):  # there is no preset: it is the first setting
+        options.overrides, options.preset = [options.preset, *options.overrides], cast(Any, None)
+    if "=" in (options.preset or ""):
+        raise UserError(f"{options.preset} is a setting; a PRESET comes first: pdeplus train demo {options.preset}")
     if (options.preset is None) == (options.resume is None):
         raise UserError("train needs either a PRESET (see: pdeplus list presets) or --resume DIR")
     if options.resume is None and options.preset not in presets():
@@ -67,7 +76,16 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         if options.preset in experiments():
             raise UserError(f"{options.preset} is an experiment, of several runs: pdeplus reproduce {options.preset}")
     if options.resume is None:
-        return partial(train, load_config(options.preset, options.overrides), options.out, say=print)
+        config = load_config(options.preset, options.overrides)
+        return partial(train, config, options.out, force=options.force, say=print)
+    if options.overrides:
+        from ..training.branches import branch
+
+        how = {"trust_code": options.trust_code, "say": print}
+        return partial(branch, options.resume, options.overrides, options.out, **how)
+    if options.out or options.force:
+        raise UserError("--resume goes on in the run's own folder: leave --out and --force out, or change a setting")
     if Run.load(options.resume).finished:
-        raise UserError(f"{options.resume} is finished; train anew into another folder with --out")
+        more = f"go on for longer with: pdeplus train --resume {options.resume} train.epochs=N"
+        raise UserError(f"{options.resume} is finished; train anew into another folder with --out, or {more}")
     return partial(resume, options.resume, trust_code=options.trust_code)

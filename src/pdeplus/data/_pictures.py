@@ -4,12 +4,12 @@ What a viewer would show is what one gets: upright, in colour, the first frame. 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -18,8 +18,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
+from .._lib.files import sum_of
 from ..errors import UserError
 
+Result = TypeVar("Result")
 Picture = NDArray[np.uint8]
 """H×W×3."""
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -53,15 +55,23 @@ def read_picture(path: str | Path) -> Picture:
     Grey and CMYK become RGB, 16-bit grey is scaled to 8 bits, transparency lies on white, of an animation the first
     frame counts. A file that is broken, empty or absurdly large (Pillow's limit) is refused by name.
     """
+
+    def upright(image: Image.Image) -> Picture:
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.array(_as_rgb(image), dtype=np.uint8)
+
+    return _opened(path, upright)
+
+
+def _opened(path: str | Path, read: Callable[[Image.Image], Result]) -> Result:
+    """What `read` makes of an opened picture, or one line that says why it cannot be used."""
     try:
         if not os.path.getsize(path):
             raise UserError("is empty")
         with Image.open(path) as image:
             if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise Image.DecompressionBombError
-            upright: Image.Image = image
-            ImageOps.exif_transpose(upright, in_place=True)
-            return np.array(_as_rgb(upright), dtype=np.uint8)
+            return read(image)
     except UserError as error:
         raise UserError(f"{path} {error}") from error
     except FileNotFoundError as error:
@@ -107,6 +117,8 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+NAMED = 10
+"""Pictures that a message names."""
 MEMORY_GB = 2.0
 """What decoded pictures may take before they are streamed from disk instead."""
 
@@ -129,6 +141,8 @@ class Files:
     crop: float = 1.0
     """Share of the centre square that an image shows."""
     interpolation: Interpolation = "bilinear"
+    bytes: Sequence[int] = ()
+    """Of each file when they were listed: one that has another number now has changed since."""
 
     @staticmethod
     def open(
@@ -139,10 +153,10 @@ class Files:
         interpolation: Interpolation = "bilinear",
     ) -> "Files":
         """All of these files; their images are kept in memory once decoded if all together take `memory_gb` or less."""
-        n, kept = len(paths), None
+        n, kept, names = len(paths), None, [str(path) for path in paths]
         if 3 * size * size * n <= memory_gb * 1e9:
             kept = torch.empty((n, 3, size, size), dtype=torch.uint8), torch.zeros(n, dtype=torch.bool)
-        return Files([str(path) for path in paths], size, torch.arange(n), kept, crop, interpolation)
+        return Files(names, size, torch.arange(n), kept, crop, interpolation, [os.path.getsize(name) for name in names])
 
     def __len__(self) -> int:
         return len(self.chosen)
@@ -150,28 +164,76 @@ class Files:
     def __getitem__(self, indices: Tensor) -> "Files":
         return replace(self, chosen=self.chosen[indices])
 
-    def read(self, *, progress: bool = False) -> Tensor:
-        """The images as uint8 N×3×size×size, decoded by several threads; `progress` shows a bar on a terminal."""
+    def read(self) -> Tensor:
+        """The images as uint8 N×3×size×size, decoded by several threads."""
         if self.kept is None:
-            return self._decode(self.chosen, progress)
+            out = torch.empty((len(self), 3, self.size, self.size), dtype=torch.uint8)
+            self._decode([int(row) for row in self.chosen], out, range(len(self)))
+            return out
+        self._keep(progress=False)
+        return self.kept[0][self.chosen]
+
+    def preload(self) -> None:
+        """Decode what memory is to hold, and open what is streamed; all that cannot be read are refused together."""
+        if self.kept is not None:
+            self._keep(progress=True)
+            return
+
+        def look(row: int) -> None:
+            _opened(self.paths[row], lambda image: None)
+
+        _each(look, [int(row) for row in self.chosen], progress=True)
+
+    def _keep(self, *, progress: bool) -> None:
+        """Decode those that are not in memory yet."""
+        assert self.kept is not None
         images, known = self.kept
-        missing = self.chosen[~known[self.chosen]]
-        if len(missing):
-            images[missing] = self._decode(missing, progress)
+        missing = [int(row) for row in self.chosen[~known[self.chosen]]]
+        if missing:
+            self._decode(missing, images, missing, progress=progress)
             known[missing] = True
-        return images[self.chosen]
 
-    def _decode(self, rows: Tensor, progress: bool) -> Tensor:
-        out = np.empty((len(rows), 3, self.size, self.size), dtype=np.uint8)
+    def fingerprint(self) -> str:
+        """A checksum of the names, within their folder, and the sizes of all files of the list."""
+        above = len(os.path.commonpath(self.paths)) if self.paths else 0
+        told = (f"{path[above:]} {size}\n" for path, size in zip(self.paths, self.bytes, strict=True))
+        return sum_of("".join(told).encode(errors="surrogateescape"))
 
-        def fill(place: int, row: int) -> None:
+    def _decode(self, rows: Sequence[int], out: Tensor, places: Sequence[int], progress: bool = False) -> None:
+        """Put the images of these files into their places."""
+
+        def fill(row: int, place: int) -> None:
+            if self.bytes and os.path.exists(self.paths[row]) and os.path.getsize(self.paths[row]) != self.bytes[row]:
+                raise UserError(
+                    f"{self.paths[row]} has changed since the folder was read; leave it alone while it is in use"
+                )
             picture = read_picture(self.paths[row])
-            out[place] = fit_square(picture, self.size, self.crop, self.interpolation).transpose(2, 0, 1)
+            out[place] = torch.from_numpy(fit_square(picture, self.size, self.crop, self.interpolation)).permute(
+                2, 0, 1
+            )
 
-        done = _pool().map(fill, range(len(rows)), map(int, rows))
-        for _ in tqdm(done, "reading pictures", len(rows), leave=False, disable=None if progress else True):
-            pass
-        return torch.from_numpy(out)
+        _each(fill, rows, places, progress=progress)
+
+
+def _each(work: Callable[..., None], *arguments: Sequence[int], progress: bool) -> None:
+    """Do the work for each in several threads; what fails is told of all together, in order."""
+
+    def attempt(*one: int) -> str:
+        try:
+            work(*one)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    done, quiet = _pool().map(attempt, *arguments), None if progress else True
+    failed = [told for told in tqdm(done, "reading pictures", len(arguments[0]), leave=False, disable=quiet) if told]
+    if len(failed) == 1:
+        raise UserError(failed[0])
+    if failed:
+        more = f"; and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        raise UserError(
+            f"{len(failed)} pictures cannot be used, repair or remove them: {'; '.join(failed[:NAMED])}{more}"
+        )
 
 
 @cache

@@ -12,11 +12,14 @@ from .._lib.long_work import in_order
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
-from ..errors import UserError
+from ..errors import UserError, counted
 from ._pictures import Files
 
 READ_AHEAD = 2
 """Batches of picture files that are decoded while the one before them is in use."""
+
+LARGEST = 4096
+"""Side of an image in pixels: a batch of 32 takes 6 GB."""
 
 
 @final
@@ -44,9 +47,9 @@ class Images:
         return self.images.float().div_(255)
 
     def preload(self) -> None:
-        """Decode now what memory is to hold, so that a broken file is met before the work begins."""
-        if isinstance(self.stored, Files) and self.stored.kept is not None:
-            self.stored.read(progress=True)
+        """Decode now what memory is to hold, and open the other files: broken ones are met before the work begins."""
+        if isinstance(self.stored, Files):
+            self.stored.preload()
 
     def batches(self, parts: Sequence[Tensor]) -> Iterator["Images"]:
         """Take each part in turn; files are decoded ahead, while the caller works on the part before."""
@@ -71,7 +74,7 @@ class Source(ABC):
     """Side of the images in pixels."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
 
     @property
     @abstractmethod
@@ -160,7 +163,7 @@ def stratified(
     for label in range(int(labels.max()) + 1):
         mine = (labels[order] == label).nonzero().squeeze(1)
         if len(mine) < 2:
-            raise UserError(f"class {classes[label]!r} has {len(mine)} images to learn from; {why}")
+            raise UserError(f"class {classes[label]!r} has {counted(len(mine), 'image')} to learn from; {why}")
         chosen[mine[: min(max(round(len(mine) * fraction), 1), len(mine) - 1)]] = True
     return order[chosen], order[~chosen]
 
@@ -203,6 +206,13 @@ def epoch_batches(n: int, *, batch_size: int, epoch: int, seed: int, reshuffle: 
 def index_batches(indices: Tensor, size: int) -> list[Tensor]:
     """Cut indices into batches of at most `size`, in order."""
     return [indices[start : start + size] for start in range(0, len(indices), size)]
+
+
+def check_size(size: int) -> None:
+    """Refuse a side that no image can have, or so long that not one batch of them fits into memory."""
+    check_least("size", size, 1)
+    if size > LARGEST:
+        raise UserError(f"data.size={size} must be at most {LARGEST} pixels")
 
 
 def check_least(name: str, value: int, least: int) -> None:

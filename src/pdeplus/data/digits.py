@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source, check_least
+from .base import Images, Source, check_least, check_size
 
 TEST_IMAGES = 500
 
@@ -27,7 +27,7 @@ class Digits(Source):
     """3 repeats the grey channel, as colour augmentations and corruptions expect."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
         check_least("channels", self.channels, 1)
 
     @property

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from ._download import Origin, SecondSource, left_by, require_folder
 from ._reading import checked_labels, resize
-from .base import Images, Source, check_least
+from .base import Images, Source, check_least, check_size
 
 NAMES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 FILES = {
@@ -45,7 +45,7 @@ class FashionMnist(Source):
     """3 repeats the grey channel, as colour augmentations and corruptions expect."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
         check_least("channels", self.channels, 1)
 
     @property

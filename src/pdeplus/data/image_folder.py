@@ -10,7 +10,7 @@ from ..augment.crop_flip import CropFlip
 from ..errors import UserError
 from ._pictures import MEMORY_GB, Files, Interpolation, is_picture
 from ._reading import class_folders, labelled_pictures
-from .base import Images, Source, check_fraction, check_least, hold_out
+from .base import Images, Source, check_fraction, check_least, check_size, hold_out
 
 
 @final
@@ -42,7 +42,7 @@ class ImageFolder(Source):
     out of them; 0 for images as in the test."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
         check_fraction("held_out", self.held_out)
         check_least("read_size", self.read_size, 0)
         if not 0 < self.crop <= 1:
@@ -60,6 +60,8 @@ class ImageFolder(Source):
 
     def train(self) -> Images:
         train, test = self._folders()
+        if test is not None:
+            self._check_test(train, test)
         images = self._pictures(train, self.read_size)
         return images if test else hold_out(images, self.held_out, self.seed, "image_folder", self.classes)[0]
 
@@ -67,11 +69,18 @@ class ImageFolder(Source):
         train, test = self._folders()
         if test is None:
             return {"test": hold_out(self._pictures(train), self.held_out, self.seed, "image_folder", self.classes)[1]}
-        classes = self.classes
-        more = next((name for name in class_folders(test) if name not in classes), None)
-        if more is not None:
-            raise UserError(f"{test / more}: class {more!r} is not in {train}")
+        self._check_test(train, test)
         return {"test": self._pictures(test)}
+
+    def _check_test(self, train: Path, test: Path) -> None:
+        """Refuse other classes in the test than in training; it is asked before training, which reads no test image."""
+        learnt, tested = self.classes, class_folders(test)
+        more = [name for name in tested if name not in learnt]
+        lacks = [name for name in learnt if name not in tested]
+        if more:
+            raise UserError(f"{test / more[0]}: class {more[0]!r} is not in {train}, which has {', '.join(learnt)}")
+        if lacks:
+            raise UserError(f"{test} has no folder for class {lacks[0]!r} of {train}")
 
     def as_tested(self, images: Images) -> Images:
         if not self.read_size or not isinstance(images.stored, Files):

@@ -7,7 +7,7 @@ from typing import Literal, final, get_args
 from ..errors import UserError
 from ._download import Origin, require_folder
 from ._reading import class_folders, labelled_pictures
-from .base import Images, Source, check_fraction, check_least, hold_out
+from .base import Images, Source, check_fraction, check_size, hold_out
 
 Domain = Literal["photo", "art_painting", "cartoon", "sketch"]
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
@@ -44,7 +44,7 @@ class Pacs(Source):
     """Fraction of the source domain that is its test set, stratified and the same in every run."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
         check_fraction("held_out", self.held_out)
         if self.guidance_domain == self.source:
             raise UserError(f"data.guidance_domain={self.source!r} must be another domain than data.source")

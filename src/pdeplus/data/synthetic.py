@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source, check_least
+from .base import Images, Source, check_least, check_size
 
 Style = Literal["photo", "art", "cartoon", "sketch"]
 STYLES: tuple[Style, ...] = get_args(Style)
@@ -34,7 +34,7 @@ class Synthetic(Source):
     """Seed of the drawing; another seed is another data set of the same kind."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
+        check_size(self.size)
         check_least("train_images", self.train_images, 2 * len(_SHAPES))
         check_least("test_images", self.test_images, 1)
 

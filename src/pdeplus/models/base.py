@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._lib.memory import machine_memory
 from .._lib.registry import check_options, find
 from ..core.placement import blocks_of, stages_of
 from ..errors import UserError
@@ -19,6 +20,8 @@ from .normalise import normalise, normalised
 SMALLEST_IMAGE = 8
 INPUT_OPTIONS = {"mean": tuple[float, ...] | None, "std": tuple[float, ...] | None, "weights": str | None}
 """Options of every network besides its own: the normalisation of its input, and a file of weights to start from."""
+TRAINING_BYTES = 12
+"""Of a parameter in training: itself, its gradient and its momentum."""
 GIVEN = ("classes", "channels", "facts")
 """Arguments of a `build` that are no options: the data set, or the library that a network comes from, gives them."""
 
@@ -55,6 +58,8 @@ def build_model(
         facts = facts or facts_of(name, options)
         assert facts is not None
         given["facts"] = facts
+    if "." not in name and facts is None:
+        check_memory(name, lambda: build(**own, **given))
     network = build(**own, **given)
     if start and weights:
         load_start(network, Path(weights).expanduser())
@@ -112,6 +117,18 @@ def check_sizes(*, classes: int, channels: int, **widths: int) -> None:
         least = 2 if name == "classes" else 1
         if value < least:
             raise UserError(f"model.{name}={value} must be at least {least}")
+
+
+def check_memory(name: str, build: Callable[[], nn.Module]) -> None:
+    """Refuse a network whose training the machine's memory cannot hold; it is built without any, to be counted."""
+    with torch.device("meta"):
+        numbers = sum(p.numel() for p in build().parameters())
+    least, there = numbers * TRAINING_BYTES / 1e9, machine_memory() / 1e9
+    if least > there:
+        told = f"{numbers / 1e6:,.0f} million parameters, whose training takes {least:,.0f} GB and more"
+        raise UserError(
+            f"the network {name} would have {told}; this machine has {there:.0f} GB: choose a smaller model.width"
+        )
 
 
 def check_image_size(size: int) -> None:

@@ -42,7 +42,7 @@ class Cell:
     label: str
     """What tables call it: its row."""
     paper: str
-    """The paper's name of the row."""
+    """The paper's name of the row; empty where it is not to be compared with."""
     about: str
     place: Mapping[str, str]
     """The varied settings and their values."""
@@ -127,7 +127,7 @@ def _cell(
         name="-".join([row.name, *place.values()]),
         experiment=experiment.name,
         label=label,
-        paper=row.paper or label,
+        paper=row.paper or (label if experiment.packaged else ""),
         about=row.about,
         place=place,
         config=config,

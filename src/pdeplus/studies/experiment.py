@@ -5,8 +5,8 @@
 
 import itertools
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, cast, final, get_args
@@ -16,8 +16,9 @@ from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
 from ..training.config import Part, preset_settings, presets
 
-SizeName = Literal["full", "fast", "small", "smoke"]
-"""The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds."""
+SizeName = Literal["full", "fast", "small", "smoke", "own"]
+"""The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds; or as the
+experiment's own preset and settings say."""
 Tests = Literal["corruptions", "clean", "domains", "augmented", "held_out", "none"]
 """Clean test images and the fifteen corruptions; clean ones; other domains; images under augmentations; held-out
 training images, also under the four extra corruptions; no test."""
@@ -80,10 +81,12 @@ class Experiment:
 
     name: str
     title: str
-    outcome: str
+    outcome: str = "scores"
     """What its cells end in: a name among `outcomes.OUTCOMES`."""
-    expect: str
+    expect: str = ""
     """What to look for in the outcome, and what differs from the paper."""
+    packaged: bool = True
+    """One of ours, whose rows the paper has too; in others a row has the paper's values where it names them."""
     preset: str = "pde_plus"
     tests: Tests = "corruptions"
     set: tuple[str, ...] = ()
@@ -121,7 +124,45 @@ def load_experiment(name: str | Path) -> Experiment:
         raise UserError(f"{name} is a preset, of one run: pdeplus train {name}")
     else:
         raise unknown(f"experiment {str(name)!r}", str(name), list(experiments()))
-    return _experiment(path.stem, read_toml(file, f"experiment {name}"))
+    return replace(_experiment(path.stem, read_toml(file, f"experiment {name}")), packaged=file is not path)
+
+
+def sweep_of(
+    preset: str,
+    methods: Sequence[str],
+    *,
+    vary: Mapping[str, tuple[str, ...]],
+    seeds: int,
+    limit: int = 0,
+    tests: Tests = "corruptions",
+) -> Experiment:
+    """The experiment of some methods, or variants, on a preset as it is, crossed with the values of varied settings.
+
+    Args:
+        preset: name or .toml file.
+        methods: names as `named_methods` has them, or dotted ones of the user's own; none for the preset's method.
+        vary: settings and their values.
+        seeds: repetitions.
+        limit: images of each test set; 0 for all.
+        tests: what the runs are tested on.
+    """
+    rows = list[Row]()
+    for method in dict.fromkeys(methods):
+        if "." not in method and method not in named_methods():
+            raise unknown(f"method {method!r}", method, list(named_methods()))
+        own = "." in method
+        rows.append(Row(name=method, method="" if own else method, set=(f"method.name={method}",) if own else ()))
+    name, size = Path(preset).stem, Size(name="own", seeds=seeds, limit=limit)
+    return Experiment(
+        name=f"sweep-{name}",
+        title=f"{name}: {', '.join([*(row.name for row in rows), *vary])}",
+        packaged=False,
+        preset=preset,
+        tests=tests,
+        vary=vary,
+        rows=tuple(rows) or (Row(name=name),),
+        sizes={"own": size},
+    )
 
 
 def _folder() -> Any:
@@ -145,9 +186,7 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
         check_choice(f"experiment {name}: tests", values["tests"], Tests)
     if any(one.cbar for one in sizes.values()) and values.get("tests", "corruptions") not in ("corruptions", "clean"):
         raise UserError(f"experiment {name}: cbar=true needs tests = 'corruptions' or 'clean'")
-    lacking = [key for key in ("title", "outcome", "expect") if key not in values]
-    if lacking:
-        raise UserError(f"experiment {name} lacks {lacking[0]}")
+    values = {"title": name, "outcome": "scores"} | values
     if bool(values.get("parts")) != (values["outcome"] == "parts") or (values.get("parts") and rows):
         raise UserError(f"experiment {name}: parts need the outcome 'parts' and no rows, and that outcome needs parts")
     return Experiment(**values)

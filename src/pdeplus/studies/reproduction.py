@@ -33,7 +33,7 @@ On = Literal["local", "ray", "none"]
 
 
 def reproduce(
-    name: str | Path,
+    name: str | Path | Experiment,
     *,
     size: SizeName = "small",
     seeds: int | None = None,
@@ -51,8 +51,8 @@ def reproduce(
     others: the outcome is written without it, and what failed is raised at the end as one `RunFailed`.
 
     Args:
-        name: one of `experiments()`, or a .toml file.
-        size: "full", "small" or "smoke".
+        name: one of `experiments()`, a .toml file, or an experiment itself.
+        size: "full", "fast", "small", "smoke", or "own" for the preset's own settings.
         seeds: repetitions; None for the size's own.
         out: folder of all experiments and sizes.
         overrides: settings of every cell, such as "data.root=DIR".
@@ -128,13 +128,13 @@ def reproduce_cell(
 
 
 def prepare(
-    name: str | Path, size: SizeName, seeds: int | None, overrides: Sequence[str]
+    name: str | Path | Experiment, size: SizeName, seeds: int | None, overrides: Sequence[str]
 ) -> tuple[Experiment, Size, list[Cell]]:
     """The experiment, its size and its cells; every setting is checked."""
     check_choice("size", size, SizeName)
     if seeds is not None and seeds < 1:
         raise UserError(f"seeds={seeds} must be at least 1")
-    experiment = load_experiment(name)
+    experiment = name if isinstance(name, Experiment) else load_experiment(name)
     if experiment.outcome not in OUTCOMES:
         choices = f"choose from {', '.join(OUTCOMES)}"
         raise UserError(f"experiment {experiment.name}: outcome={experiment.outcome!r} is not known; {choices}")

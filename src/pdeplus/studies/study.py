@@ -167,8 +167,9 @@ def describe_size(size: Size, cells: Sequence[Cell]) -> str:
     repeated = Counter((cell.experiment, cell.label, *cell.place.values()) for cell in cells).values()
     few, most = min(repeated), max(repeated)
     many = f"{few} to {most} seeds" if few < most else f"{most} seed{'s' * (most > 1)}"
+    scale = "" if size.name == "own" else f"scale {size.name}: "
     return (
-        f"scale {size.name}: {' and '.join(data)}, {model['name']}{width}, {learnt}, "
+        f"{scale}{' and '.join(data)}, {model['name']}{width}, {learnt}, "
         f"{epochs} epoch{'s' * (lengths != [1])}{tested}, {many}"
     )
 

@@ -5,8 +5,11 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from importlib import resources
+from inspect import signature
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal, cast, get_type_hints
@@ -148,6 +151,8 @@ class Config:
     model: Part = Part(name="resnet18")
     method: Part = Part(name="pde_plus")
     train: Train = Train()
+    continues: str = ""
+    """Of a branch, where it left another run: the hash of that run's config and the step, as HASH@STEP."""
 
 
 PRESETS = resources.files("pdeplus.training") / "presets"
@@ -190,7 +195,7 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     values = dict[str, Any]()
     for key, value in _lay({}, tables).items():
         if key not in known:
-            raise unknown(f"{key}={value!r}: the key", key, sorted(known))
+            raise _unknown_key(key, value, tables, sorted(known))
         if key in FAMILY_OF:
             values[key] = _part(key, value)
         elif key == "train":
@@ -200,9 +205,26 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     return Config(**values)
 
 
+def _unknown_key(key: str, value: Any, tables: Mapping[str, Any], known: list[str]) -> UserError:
+    """The answer to a key that stands outside a table: the one in a table that may have been meant comes first."""
+    kinds: dict[str, Any] = {"train": Train}
+    for part, family in FAMILY_OF.items():
+        with suppress(UserError, TypeError):  # what is wrong with the other keys is not asked for
+            named = _table(part, tables.get(part, {})).get("name", getattr(Config(), part).name)
+            kinds[part] = find(family, named)
+    options = {
+        name: f"{table}.{name}" for table, kind in reversed(kinds.items()) for name in signature(kind).parameters
+    }
+    near = get_close_matches(key, options, 1)
+    if near and not get_close_matches(key, known, 1, 0.9):
+        return UserError(f"{key}={value!r}: the key is not known; did you mean {options[near[0]]}?")
+    return unknown(f"{key}={value!r}: the key", key, known)
+
+
 def to_tables(config: Config) -> dict[str, Any]:
     """The config with every default filled in, as nested tables that `from_tables` reads back."""
     tables: dict[str, Any] = {"name": config.name, "seed": config.seed}
+    tables |= {"continues": config.continues} if config.continues else {}
     for key, family in FAMILY_OF.items():
         part = cast(Part, getattr(config, key))
         tables[key] = {"name": part.name, **resolved(family, part.name, part.options, **RULES.get(key, {}))}

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, cast
 
 import tomli_w
 import torch
@@ -25,6 +25,7 @@ from .._lib.files import (
     encode_weights,
     locked,
     make_folder,
+    move_aside,
     read_weights,
     readable,
     write_file,
@@ -36,10 +37,11 @@ from ..augment.base import Augmentor
 from ..augment.resized_crop import ResizedCrop
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
+from ..data._pictures import Files
 from ..data.base import Images, Source, split
-from ..errors import Stopped, UserError, check_choice
+from ..errors import RunFailed, Stopped, UserError, check_choice
 from ..methods.base import Method
-from ..models._libraries import Facts, check_logits
+from ..models._libraries import check_logits
 from ..models.base import build_model, check_image_size, facts_of, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, Part, Train, config_hash, load_config, names_users_code, to_tables
@@ -47,8 +49,20 @@ from .distributed import ProcessLost, join
 from .loop import fit
 from .precision import chosen_precision
 from .selection import shifted
-from .session import Checkpoint, Metrics, Progress, Session, Watch, is_epoch, open_session, read_progress, score_of
-from .sums import SUMS, check_config, check_sum, check_unchanged, read_sums, write_sums
+from .session import (
+    Checkpoint,
+    Metrics,
+    Progress,
+    Session,
+    Watch,
+    is_epoch,
+    open_session,
+    progress_bar,
+    read_progress,
+    score_of,
+    tensorboard,
+)
+from .sums import SUMS, Expects, check_config, check_sum, check_unchanged, parse_expects, read_sums, write_sums
 from .wise_ft import START, mix_with_start
 
 Selection = Literal["last", "validation"]
@@ -57,17 +71,6 @@ FITTED = 5000
 """Training images that set those parts of a network that images set."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
 """What a process leaves that is killed before it has begun, besides temporary files."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Expects:
-    """What a network tells apart and takes: the names of its classes, the channels×height×width of an image."""
-
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    facts: Facts | None = None
-    """Of a network by URI, what its library said of it."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class Run:
         path = self.path / "model.json"
         if path.is_file():
             data = path.read_bytes()
-            expects = _parse_expects(data, path)
+            expects = parse_expects(data, path)
             if self.finished:
                 check_sum(path, data)
             return expects
@@ -203,27 +206,35 @@ def train(
     config: Config,
     out: str | Path | None = None,
     *,
+    force: bool = False,
+    progress: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
-    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
-    on its input and its ADD blocks to say.
+    Everything is built and checked before the folder is made. A folder that holds anything is refused; with `force` a
+    run that is there is first moved aside, under a name that is said. `progress` shows a bar on a terminal and
+    elsewhere a line per epoch. Of several processes, which all call this, the main one alone writes and calls `watch`
+    and `say`; a network by URI has a line on its input and its ADD blocks to say.
     """
-    default, config = f"{config.name}-{config.method.name}-seed{config.seed}", fitted(config)
+    default, config = f"{config.name}-{config.method.name}-seed{config.seed}", replace(fitted(config), continues="")
     if out is None and (Path(default).name != default or "\\" in default):
         raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
     folder, processes = Path(out) if out is not None else Path("runs") / default, join(config.train.device)
-    processes.on_main(lambda: check_unused(folder))
-    prepared = processes.together(lambda: _prepare(config))
+    replaces = force and processes.on_main(lambda: (folder / "config.toml").is_file())
+    if not replaces:
+        processes.on_main(lambda: check_unused(folder))
+    prepared = processes.together(lambda: prepare(config))
     text = tomli_w.dumps(to_tables(config))
     if processes.main and prepared[1].facts is not None:
         say(about_network(config, *prepared))
     with ExitStack() as stack:
+        if replaces:
+            processes.on_main(lambda: say(f"the run that was in {folder} is now in {move_aside(folder)}"))
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
-        return _run(*prepared, Run(folder, trust_code=True), None, watch)
+        watch = stack.enter_context(progress_bar("training")) if progress and processes.main else watch
+        return run_session(*prepared, Run(folder, trust_code=True), None, watch)
 
 
 def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
@@ -243,9 +254,11 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
         config = processes.on_main(lambda: run.config)
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
-        facts = processes.on_main(lambda: run.expects.facts if checkpoint else None)
-        prepared = processes.together(lambda: _prepare(config, start=checkpoint is None, facts=facts))
-        return _run(*prepared, run, checkpoint, watch)
+        if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
+            raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
+        before = processes.on_main(lambda: run.expects if checkpoint else None)
+        prepared = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
+        return run_session(*prepared, run, checkpoint, watch)
 
 
 def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None) -> Run:
@@ -283,16 +296,27 @@ def fitted(config: Config) -> Config:
     return replace(config, data=Part(name=config.data.name, options=options))
 
 
-def _prepare(config: Config, *, start: bool = True, facts: Facts | None = None) -> tuple[Session, Expects]:
-    """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`."""
+def prepare(config: Config, *, start: bool = True, before: Expects | None = None) -> tuple[Session, Expects]:
+    """Build all parts, so that bad input is answered before anything is written; `start` as for `build_network`.
+
+    A run that goes on has been trained with the pictures, and the facts of its network, of `before`.
+    """
     source, method = build_source(config), build_method(config)
     parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
     parts = replace(parts, transform=transform_of(config, source))
+    facts = before.facts if before else None
     facts = facts or facts_of(config.model.name, config.model.options)
     if facts is not None:  # with what the data set does in place of it
         shown = {key: value for key, value in config.data.options.items() if key in ("crop", "interpolation")}
         facts = replace(facts, **shown)
-    expects = replace(expects_of(source, parts.validation), facts=facts)
+    stored = parts.train.stored
+    pictures = stored.fingerprint() if isinstance(stored, Files) else ""
+    if before and before.pictures and before.pictures != pictures:
+        way_out = "put them back as they were, or train anew"
+        raise UserError(
+            f"the pictures of {config.data.name} have changed since the run began, in name or size; {way_out}"
+        )
+    expects = replace(expects_of(source, parts.validation), facts=facts, pictures=pictures)
     network = build_network(config, method, expects, start=start)
     check_batch_size(network, config.train.batch_size)
     parts.train.preload()
@@ -302,10 +326,12 @@ def _prepare(config: Config, *, start: bool = True, facts: Facts | None = None) 
     return open_session(network, method, parts, config.train, config.seed), expects
 
 
-def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None) -> Run:
+def run_session(
+    session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | None, watch: Watch | None
+) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
     processes, folder = session.processes, run.path
-    history = read_progress(checkpoint).history if checkpoint else []
+    history, go_on = read_progress(checkpoint).history if checkpoint else [], f"go on: pdeplus train --resume {folder}"
     with processes.one_voice():
         try:
             processes.on_main(lambda: begin_files(folder, expects, history))
@@ -323,10 +349,21 @@ def _run(session: Session, expects: Expects, run: Run, checkpoint: Checkpoint | 
                     mix_with_start(session, folder)
                 if network is not None:
                     processes.on_main(lambda: finish_files(folder, network))
+            if network is None:
+                raise Stopped("stopped, as another process of this job was asked to")
         except ProcessLost as error:
-            raise ProcessLost(f"{error}; go on with: pdeplus train --resume {folder}") from error
-        if network is None:
-            raise Stopped("stopped, as another process of this job was asked to")
+            raise ProcessLost(f"{error}; {go_on}") from error
+        except (KeyboardInterrupt, Stopped) as error:
+            done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
+            raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
+        except UserError as error:  # such as a picture that is gone
+            raise UserError(
+                str(error) if "--resume" in str(error) else f"{error}; put it right, then {go_on}"
+            ) from error
+        except RunFailed as error:
+            raise RunFailed(
+                f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
+            ) from error
     return run
 
 
@@ -381,7 +418,8 @@ def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
     if folder.exists() and (not folder.is_dir() or any(not _left(p) for p in folder.iterdir())):
         begun = (folder / "config.toml").exists()
-        way_out = f"go on with --resume {folder}, or choose another --out" if begun else "choose another --out"
+        way_out = f"go on with --resume {folder}, begin anew with --force, or" if begun else ""
+        way_out = f"{way_out} choose another --out".strip()
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
 
 
@@ -407,7 +445,7 @@ def begun(folder: Path, config: str) -> Generator[None]:
 def begin_files(folder: Path, expects: Expects, history: Sequence[Metrics]) -> None:
     """This session's environment, what the network expects, what it is trained with, and the epochs done so far."""
     stamp(folder)
-    content = {key: value for key, value in asdict(expects).items() if value is not None}
+    content = {key: value for key, value in asdict(expects).items() if value not in (None, "")}
     write_file(folder / "model.json", json.dumps(content, indent=1).encode())
     write_sums(folder)
     write_metrics(folder, history)
@@ -445,32 +483,3 @@ def write_weights(path: Path, network: nn.Module) -> None:
     """The network's weights, in a folder that is made if need be."""
     make_folder(path.parent)
     write_file(path, encode_weights(network.state_dict()))
-
-
-@contextmanager
-def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
-    """What writes an epoch's record to TensorBoard, where that is installed."""
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        yield None
-        return
-    with SummaryWriter(folder / "tensorboard") as writer:
-
-        def write(record: Metrics) -> None:
-            for name, value in record.items():
-                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
-
-        yield write
-
-
-def _parse_expects(data: bytes, path: Path) -> Expects:
-    with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        content = json.loads(data)
-        channels, height, width = map(int, content["shape"])
-        if min(channels, height, width) > 0 and isinstance(content["classes"], list):
-            facts = Facts.read(content["facts"]) if "facts" in content else None
-            classes = tuple(map(readable, content["classes"]))
-            return Expects(classes=classes, shape=(channels, height, width), facts=facts)
-    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
-    raise UserError(f"{path} is damaged; {way_out}")

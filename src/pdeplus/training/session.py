@@ -1,6 +1,7 @@
 """A training session: what a run holds in memory, where it stands, and how both go into a checkpoint and back."""
 
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -262,12 +263,18 @@ def capture(session: Session) -> Checkpoint:
 
 
 def restore(checkpoint: Checkpoint, session: Session) -> None:
-    """Put a checkpoint's state into a freshly opened session; one that does not fit is refused."""
+    """Put a checkpoint's state into a freshly opened session; one that does not fit is refused.
+
+    What optimisers remember is the checkpoint's; their settings stay those of the session.
+    """
     session.progress = read_progress(checkpoint)
     try:
         session.model.load_state_dict(checkpoint.weights)
         for name, optimizer in session.optimizers.items():
+            settings = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
             optimizer.load_state_dict(checkpoint.state["optimizers"][name])
+            for group, own in zip(optimizer.param_groups, settings, strict=True):
+                group.update(own)
             _check_optimizer(name, optimizer)
         if session.averaged is not None:
             session.averaged.load_state_dict(checkpoint.state["averaged"])
@@ -329,12 +336,26 @@ def _check_position(session: Session) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Generator[Watch]:
-    """What to call after each step: shows loss, accuracy, images/s and the time that remains."""
+    """What to call after each step: shows loss, accuracies, images/s and the time that remains.
+
+    Where the stream of errors is no terminal, as in a log file or a notebook, each finished epoch is a line there.
+    """
     with tqdm(desc=title, unit="step", disable=None, dynamic_ncols=True, mininterval=REFRESH_SECONDS) as bar:
-        shown_at = 0.0
+        shown_at, reached, told, done, of = 0.0, Progress(), 0, 0, 0
+
+        def tell() -> None:
+            nonlocal told
+            for record in reached.history[told:] if bar.disable else ():
+                epochs = round(of * reached.epoch / (done - reached.batch))
+                print(f"{title}: epoch {record['epoch']} of {epochs}: {_in_words(record)}", file=sys.stderr, flush=True)
+            told = len(reached.history)
 
         def watch(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None:
-            nonlocal shown_at
+            nonlocal shown_at, reached, told, done, of
+            if reached is not progress:  # another run; of a resumed one the first epochs were told then
+                reached, told = progress, len(progress.history)
+            done, of = step + 1, steps
+            tell()
             if bar.disable:
                 return
             if bar.total != steps:
@@ -343,10 +364,41 @@ def progress_bar(title: str) -> Generator[Watch]:
             bar.update(step + 1 - bar.n)
             if time.monotonic() - shown_at >= REFRESH_SECONDS:
                 shown_at = time.monotonic()
-                shown = [f"epoch {progress.epoch + 1}"]
-                shown += [f"loss {float(logs['loss/task']):.3f}"] if "loss/task" in logs else []
-                shown += [f"accuracy {100 * float(logs['accuracy']):.1f} %"] if "accuracy" in logs else []
                 speed = progress.images / max(progress.seconds, 1e-9)
-                bar.set_postfix_str(", ".join([*shown, f"{speed:.0f} images/s"]))
+                last = {key: v for record in progress.history[-1:] for key, v in record.items() if "validation" in key}
+                shown = _in_words({**logs, **last, "images_per_second": speed})
+                bar.set_postfix_str(f"epoch {progress.epoch + 1}, {shown}")
 
-        yield watch
+        try:
+            yield watch
+        finally:
+            tell()
+
+
+def _in_words(values: Mapping[str, Any]) -> str:
+    """What is known of loss, accuracies and speed."""
+    shown = [f"loss {float(values['loss/task']):.3f}"] if "loss/task" in values else []
+    for key, name in (
+        ("accuracy", ""),
+        ("validation/accuracy", "validation "),
+        ("validation/shifted_accuracy", "shifted "),
+    ):
+        shown += [f"{name}accuracy {100 * float(values[key]):.1f} %"] if key in values else []
+    return ", ".join([*shown, f"{values['images_per_second']:.0f} images/s"])
+
+
+@contextmanager
+def tensorboard(folder: Path) -> Generator[Callable[[Metrics], None] | None]:
+    """What writes an epoch's record to TensorBoard, where that is installed."""
+    try:
+        from torch.utils.tensorboard.writer import SummaryWriter
+    except ImportError:
+        yield None
+        return
+    with SummaryWriter(folder / "tensorboard") as writer:
+
+        def write(record: Metrics) -> None:
+            for name, value in record.items():
+                writer.add_scalar(name, value, record["epoch"])  # type: ignore[reportUnknownMemberType]
+
+        yield write

@@ -1,13 +1,18 @@
-"""What a run was trained with, and checksums of its small files: what has changed since is noticed when it is read."""
+"""What a run was trained with, what its network expects, and checksums of its small files.
+
+What has changed since is noticed when it is read.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, final
 
-from .._lib.files import parse_toml, read_toml, sum_of, write_file
+from .._lib.files import parse_toml, read_toml, readable, sum_of, write_file
 from ..errors import UserError
+from ..models._libraries import Facts
 from .config import setting_changes
 from .session import Checkpoint
 
@@ -16,6 +21,33 @@ SUMS = "sums.json"
 SHOWN_CHANGES = 5
 """Changed settings that a message names."""
 UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Expects:
+    """What a network tells apart and takes: the names of its classes, the channels×height×width of an image."""
+
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]
+    facts: Facts | None = None
+    """Of a network by URI, what its library said of it."""
+    pictures: str = ""
+    """Of a folder of pictures, a checksum of their names and sizes when training began."""
+
+
+def parse_expects(data: bytes, path: Path) -> Expects:
+    """From the contents of model.json; what is damaged is refused."""
+    with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        content = json.loads(data)
+        channels, height, width = map(int, content["shape"])
+        if min(channels, height, width) > 0 and isinstance(content["classes"], list):
+            facts = Facts.read(content["facts"]) if "facts" in content else None
+            classes = tuple(map(readable, content["classes"]))
+            pictures = str(content.get("pictures", ""))
+            return Expects(classes=classes, shape=(channels, height, width), facts=facts, pictures=pictures)
+    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
+    raise UserError(f"{path} is damaged; {way_out}")
 
 
 def read_sums(folder: Path) -> Mapping[str, Any]:

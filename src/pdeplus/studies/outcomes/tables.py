@@ -55,8 +55,10 @@ def scores_table(study: Study) -> Outcome:
         lines = lines_of(done)
         wanted = study.options.get("reference", "")
         reference = next((line.series for line in lines if line.cell.label == wanted), None)
-        if reference is None:
-            paper = paper_rows("paper", done)
+        paper, notes = paper_rows("paper", done), SCORES_NOTES
+        if reference is None and not (paper or study.experiment.packaged):
+            more, titles, notes = [list[str]() for _ in lines], list[str](), SCORES_NOTES[:1]
+        elif reference is None:
             more = [[paper.get(line.cell.label, {}).get(name) or MISSING for name in SCORES] for line in lines]
             titles = [f"paper: {title}" for title in SCORES.values()]
         else:
@@ -73,7 +75,7 @@ def scores_table(study: Study) -> Outcome:
         ours = [[line.name, *(percent(line.scores.get(score)) for score in shown)] for line in lines]
         cells = [[*left, *right] for left, right in zip(ours, more, strict=True)]
         columns = ("method", *shown.values(), *titles)
-        tables.append(study.table(columns, cells, *SCORES_NOTES, place=place))
+        tables.append(study.table(columns, cells, *notes, place=place))
     axis = f"corrupted accuracy minus that of {study.options.get('reference', '')}, points"
     caption = study.caption("bars: 95 % interval over test images")
     figures = [dots_figure(name, caption, rows, axis, zero=True) for name, rows in effects.items()]
