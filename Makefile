@@ -38,7 +38,7 @@ package: $(READY)  ## sdist and wheel, built and tried in fresh environments
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,onnx,peers,plots,ray,tensorboard]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,hub,onnx,peers,plots,ray,tensorboard]'
 	touch $(READY)
 
 clean:

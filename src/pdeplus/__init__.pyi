@@ -14,6 +14,8 @@ from .evaluation.deployment import load_model as load_model
 from .evaluation.loop import evaluate as evaluate
 from .evaluation.records import Record as Record
 from .evaluation.records import read_records as read_records
+from .methods._losses import AugMixLoss as AugMixLoss
+from .methods._losses import PDEPlusLoss as PDEPlusLoss
 from .reports.page import report as report
 from .training.config import Config as Config
 from .training.config import load_config as load_config
