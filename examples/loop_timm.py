@@ -10,9 +10,8 @@ import pdeplus as pp
 torch.manual_seed(0)
 model = timm.create_model("resnet18", num_classes=2)  # pretrained=True where the hub can be reached
 mean, std = (torch.tensor(model.default_cfg[key]).view(3, 1, 1) for key in ("mean", "std"))
-images, labels = torch.rand(32, 3, 32, 32), torch.arange(32) % 2
-images[labels == 1] *= 0.5  # two classes to tell apart
-images = (images - mean) / std
+labels = torch.arange(32) % 2  # two classes to tell apart: bright, and half as bright
+images = (torch.rand(32, 3, 32, 32) / (1 + labels.view(-1, 1, 1, 1)) - mean) / std
 net = pp.add_diffusion(model, after="auto", example=images[:2]).train()
 criterion = pp.PDEPlusLoss(net, mean=mean.flatten().tolist(), std=std.flatten().tolist(), label_smoothing=0.1)
 criterion.start_scales(images[:16], labels[:16])  # σ starts at the twins' distance, which pretrained features need

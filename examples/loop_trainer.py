@@ -1,4 +1,4 @@
-"""PDE+ with the Hugging Face Trainer. In two processes: torchrun --nproc-per-node 2 examples/loop_trainer.py"""
+"""PDE+ with the Hugging Face Trainer. On two GPUs: torchrun --nproc-per-node 2 examples/loop_trainer.py"""
 
 import torch
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments
@@ -21,13 +21,8 @@ net = pp.add_diffusion(ResNetForImageClassification(config), after="auto", examp
 criterion = pp.PDEPlusLoss(net)
 optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01, diffusion_lr=0.001))
 data = [{"pixel_values": x, "labels": int(y)} for x, y in zip(images, labels, strict=True)]
-options = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 2,
-    "num_train_epochs": 5,
-    "report_to": "none",
-}
-arguments = TrainingArguments("trainer", save_strategy="no", disable_tqdm=True, **options)
+options = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_train_epochs": 5}
+arguments = TrainingArguments("trainer", save_strategy="no", disable_tqdm=True, report_to="none", **options)
 trainer = PDEPlusTrainer(net, arguments, train_dataset=data, eval_dataset=data, optimizers=(optimizer, None))
 trainer.model_accepts_loss_kwargs = False  # the loss is a mean over a part: the Trainer divides by the number of parts
 trainer.train()
