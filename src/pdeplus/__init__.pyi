@@ -8,6 +8,8 @@ from .core.surgery import add_diffusion as add_diffusion
 from .corruptions.suite import CBAR as CBAR
 from .corruptions.suite import CORRUPTIONS as CORRUPTIONS
 from .corruptions.suite import EXTRA_CORRUPTIONS as EXTRA_CORRUPTIONS
+from .corruptions.suite import Corrupt as Corrupt
+from .corruptions.suite import RandomCorruption as RandomCorruption
 from .corruptions.suite import corrupt as corrupt
 from .errors import UserError as UserError
 from .evaluation.deployment import load_model as load_model

@@ -65,13 +65,14 @@ class OnNormalised:
         return (self.augment(pixels, generator) - mean) / std
 
 
-def check_pixels(x: Tensor, how: str = "") -> None:
+def check_pixels(
+    x: Tensor, how: str = "", way_out: str = "give the mean and std that they were normalised with, or images in [0, 1]"
+) -> None:
     """Refuse float images that are not in [0, 1], such as normalised ones; a little more or less is let pass."""
     if not x.is_floating_point():
         raise UserError(f"images must be floats in [0, 1], not {str(x.dtype).removeprefix('torch.')}; divide by 255")
     low, high = (float(value) for value in x.detach().aminmax()) if x.numel() else (0.0, 1.0)
     if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):
-        way_out = "give the mean and std that they were normalised with, or images in [0, 1]"
         raise UserError(f"images must be in [0, 1], and these lie between {low:.3g} and {high:.3g}{how}; {way_out}")
 
 

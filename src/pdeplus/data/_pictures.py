@@ -61,7 +61,7 @@ def read_picture(path: str | Path) -> Picture:
                 raise Image.DecompressionBombError
             upright: Image.Image = image
             ImageOps.exif_transpose(upright, in_place=True)
-            return np.array(_as_rgb(upright), dtype=np.uint8)
+            return np.array(as_rgb(upright), dtype=np.uint8)
     except UserError as error:
         raise UserError(f"{path} {error}") from error
     except FileNotFoundError as error:
@@ -83,7 +83,7 @@ def fit_square(picture: Picture, size: int, crop: float = 1.0, interpolation: In
     return np.array(fitted, dtype=np.uint8)
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
     """The image in RGB as one would see it on white paper."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
