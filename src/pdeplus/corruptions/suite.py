@@ -13,8 +13,7 @@ from torch import Tensor
 
 from .._lib.registry import unknown
 from .._lib.seeds import derive
-from ..augment.base import check_pixels
-from ..data._pictures import as_rgb
+from ..data._pictures import as_bytes
 from ..errors import UserError
 from . import blur, cbar, digital, noise, weather
 from .base import SEVERITIES, Constants, Corruption, apply, fitting_constants
@@ -39,7 +38,7 @@ CBAR = tuple(TEN)
 CorruptedSuite = Literal["corruptions", "all_corruptions", "cbar"]
 NAMES: dict[str, tuple[str, ...]] = {"corruptions": CORRUPTIONS, "all_corruptions": tuple(SUITE), "cbar": CBAR}
 """The corruptions of each suite of them."""
-IMAGES = "images must be bytes or floats in [0, 1], N×C×H×W, C×H×W, N×H×W×C or H×W×C with 1 or 3 channels"
+NORMALISED = "corrupt images before they are normalised"
 Pixels = TypeVar("Pixels", np.ndarray, Tensor, Image.Image)
 
 
@@ -69,7 +68,7 @@ def corrupt(
     corruption = find(name)
     if None not in (constants, scale) and constants != scale:
         raise UserError(f"constants={constants!r} and scale={scale!r} differ; scale is the older name of constants")
-    pixels, as_given = _as_bytes(images)
+    pixels, as_given = _in_colour(images)
     return as_given(_apply(corruption, pixels, severity, constants or scale, seed, indices))
 
 
@@ -108,7 +107,7 @@ class Corrupt:
         check_severities(self.severity)
 
     def __call__(self, image: Any, *others: Any, index: int | Iterable[int] | None = None) -> Any:
-        pixels, as_given = _as_bytes(image)
+        pixels, as_given = _in_colour(image)
         places = _places(pixels) if index is None else [index] if isinstance(index, int) else index
         done = as_given(_apply(find(self.name), pixels, self.severity, self.constants, self.seed, places))
         return (done, *others) if others else done
@@ -140,7 +139,7 @@ class RandomCorruption:
         check_severities(*self.severities)
 
     def __call__(self, image: Any, *others: Any) -> Any:
-        pixels, as_given = _as_bytes(image)
+        pixels, as_given = _in_colour(image)
         if self.seed is None:
             seeds = [int(seed) for seed in torch.randint(2**62, (len(pixels),))]
         else:
@@ -168,44 +167,13 @@ def _places(pixels: Tensor) -> list[int]:
     return [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "big") >> 1 for row in rows]
 
 
-def _as_bytes(given: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """Images as uint8 N×H×W×3, a copy, and what makes the given kind of such a tensor again."""
-    if isinstance(given, Image.Image):
-        rgb = torch.from_numpy(np.array(as_rgb(given), dtype=np.uint8))
-        grey = given.mode == "L"
-        return rgb[None], lambda out: Image.fromarray(out[0].numpy()).convert("L" if grey else "RGB")
-    if isinstance(given, Tensor):
-        x, first = given.detach(), given.ndim in (3, 4) and given.shape[-3] in (1, 3) and given.shape[-1] != 3
-        back: Callable[[Tensor], Any] = lambda out: out.as_subclass(type(given))  # noqa: E731
-    else:
-        array = np.asarray(given)
-        if array.dtype.kind not in "biuf":
-            raise UserError(f"{IMAGES}, not {array.dtype}")
-        x, first = torch.from_numpy(np.array(array, order="C")), False
-        back = lambda out: out.numpy()  # noqa: E731
-    x = x.as_subclass(Tensor)
-    if x.ndim not in (3, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or 0 in x.shape[-3:]:
-        raise UserError(f"{IMAGES}, not {_described(x)}")
-    pixels = x.movedim(-3, -1) if first else x
-    if pixels.shape[-1] not in (1, 3):
-        raise UserError(f"{IMAGES}, not {_described(x)}")
-    if x.is_floating_point():
-        check_pixels(x, way_out="corrupt images before they are normalised")
-        pixels = pixels.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
-    channels, one = pixels.shape[-1], x.ndim == 3
-
-    def as_given(out: Tensor) -> Any:
-        out = out if channels == 3 else out.float().mean(-1, keepdim=True).round_().to(torch.uint8)
-        out = out[0] if one else out
-        out = out.movedim(-1, -3).contiguous() if first else out
-        return back(out.to(x.dtype).div_(255) if x.is_floating_point() else out)
-
-    pixels = pixels[None] if one else pixels
-    return pixels.expand(*pixels.shape[:-1], 3).clone(memory_format=torch.contiguous_format), as_given
-
-
-def _described(x: Tensor) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')} {'×'.join(map(str, x.shape))}"
+def _in_colour(given: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Images of any kind as uint8 N×H×W×3, and what makes the given kind of such a tensor again; grey stays grey."""
+    pixels, as_given = as_bytes(given, NORMALISED)
+    if pixels.shape[-1] == 3:
+        return pixels, as_given
+    colour = pixels.expand(*pixels.shape[:-1], 3).contiguous()
+    return colour, lambda out: as_given(out.float().mean(-1, keepdim=True).round_().to(torch.uint8))
 
 
 def find(name: str) -> Corruption:

@@ -4,12 +4,12 @@ What a viewer would show is what one gets: upright, in colour, the first frame. 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
+from ..augment.base import check_pixels
 from ..errors import UserError
 
 Picture = NDArray[np.uint8]
@@ -70,6 +71,7 @@ def read_picture(path: str | Path) -> Picture:
         raise UserError(f"{path} cannot be read as a picture: {_reason(error)}") from error
 
 
+IMAGES = "images must be bytes or floats in [0, 1], N×C×H×W, C×H×W, N×H×W×C or H×W×C with 1 or 3 channels"
 Interpolation = Literal["bilinear", "bicubic"]
 """How pictures are resized, antialiased where they shrink."""
 
@@ -105,6 +107,49 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "it is no picture, or of an unknown kind"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def as_bytes(given: Any, normalised: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Images of any kind as uint8 N×H×W×C, a copy, and what makes the given kind of such a tensor again.
+
+    They are bytes or floats in [0, 1]: a PIL picture, an array (N×)H×W×C, or a tensor, also (N×)C×H×W, with one channel
+    or three. `normalised` says what to do where they are not in [0, 1].
+    """
+    if isinstance(given, Image.Image):
+        rgb = torch.from_numpy(np.array(as_rgb(given), dtype=np.uint8))
+        grey = given.mode == "L"
+        return rgb[None], lambda out: Image.fromarray(out[0].numpy()).convert("L" if grey else "RGB")
+    if isinstance(given, Tensor):
+        x, first = given.detach(), given.ndim in (3, 4) and given.shape[-3] in (1, 3) and given.shape[-1] != 3
+        back: Callable[[Tensor], Any] = lambda out: out.as_subclass(type(given))  # noqa: E731
+    else:
+        array = np.asarray(given)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"{IMAGES}, not {array.dtype}")
+        x, first = torch.from_numpy(np.array(array, order="C")), False
+        back = lambda out: out.numpy()  # noqa: E731
+    x = x.as_subclass(Tensor)
+    if x.ndim not in (3, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or 0 in x.shape[-3:]:
+        raise UserError(f"{IMAGES}, not {_described(x)}")
+    pixels = x.movedim(-3, -1) if first else x
+    if pixels.shape[-1] not in (1, 3):
+        raise UserError(f"{IMAGES}, not {_described(x)}")
+    if x.is_floating_point():
+        check_pixels(x, way_out=normalised)
+        pixels = pixels.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    one = x.ndim == 3
+
+    def as_given(out: Tensor) -> Any:
+        out = out[0] if one else out
+        out = out.movedim(-1, -3).contiguous() if first else out
+        return back(out.to(x.dtype).div_(255) if x.is_floating_point() else out)
+
+    pixels = pixels[None] if one else pixels
+    return pixels.clone(memory_format=torch.contiguous_format), as_given
+
+
+def _described(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {'×'.join(map(str, x.shape))}"
 
 
 MEMORY_GB = 2.0
