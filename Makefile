@@ -51,7 +51,7 @@ release: test docs  ## all that a release must pass; sdist and wheel, built and 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pdeplus needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,docs,onnx,peers,plots,ray,tensorboard]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,digits,docs,hub,onnx,peers,plots,ray,tensorboard]'
 	touch $(READY)
 
 clean:

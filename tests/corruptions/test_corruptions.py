@@ -132,11 +132,22 @@ def test_whole_numbers_of_any_kind_mean_the_same(images):
 
 
 @pytest.mark.parametrize(
-    "wrong", [np.zeros((2, 8, 8, 3)), np.zeros((8, 8, 3), np.uint8), np.zeros((2, 8, 8, 1), np.uint8)]
+    ("wrong", "which"),
+    [
+        (np.zeros((2, 8, 8, 4), np.uint8), "not uint8 2×8×8×4"),
+        (np.zeros((8, 8), np.uint8), "not uint8 8×8"),
+        (np.zeros((2, 8, 8, 3), np.int64), "not int64 2×8×8×3"),
+        (np.array(["fog"]), "not <U3"),
+        (torch.zeros(2, 5, 8, 8), "not float32 2×5×8×8"),
+        (torch.zeros(2, 3, 0, 8), "not float32 2×3×0×8"),
+    ],
 )
-def test_wrong_images_are_named(wrong):
-    with pytest.raises(UserError, match="images must be uint8 N×H×W×3, not"):
+def test_wrong_images_are_named(wrong, which):
+    with pytest.raises(UserError, match=f"images must be bytes or floats .*, {which}"):
         corrupt(wrong, "fog")
+
+
+def test_indices_are_as_many_as_images():
     with pytest.raises(UserError, match="2 images need as many indices, not 1"):
         corrupt(np.zeros((2, 8, 8, 3), np.uint8), "fog", indices=[1])
 

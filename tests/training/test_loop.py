@@ -78,7 +78,7 @@ def test_the_settings_shift_and_border_replace_the_data_sets_own():
 
 
 def test_progressive_resizing_shrinks_the_images_of_the_first_epochs_by_a_quarter():
-    session, _ = run_module._prepare(quick("train.epochs=5", "train.progressive=0.45", "data.size=16"))
+    session, _ = run_module.prepare(quick("train.epochs=5", "train.progressive=0.45", "data.size=16"))
     image = torch.arange(16.0).expand(1, 3, 16, 16)  # a ramp stays a ramp
     for epoch, side in enumerate((12, 12, 16, 16, 16)):
         session.progress.epoch = epoch
@@ -91,7 +91,7 @@ def test_progressive_resizing_shrinks_the_images_of_the_first_epochs_by_a_quarte
 
 
 def test_progressive_resizing_is_refused_where_a_network_takes_one_size_only():
-    session, _ = run_module._prepare(quick("data.size=16"))
+    session, _ = run_module.prepare(quick("data.size=16"))
     fixed = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 10))
     with pytest.raises(UserError, match="trains on 12×12 pixels first, which the network does not take"):
         check_progressive(fixed, session.split, Train(progressive=0.5))

@@ -3,6 +3,7 @@
 A dotted name (`my_package.my_idea`) loads from the user's own code; a URI (`timm:resnet18`) from another library.
 """
 
+import copy
 import importlib
 import inspect
 import os
@@ -17,6 +18,7 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from textwrap import shorten
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from weakref import WeakValueDictionary
 
 from ..errors import UserError
 
@@ -30,6 +32,9 @@ NEW = {"new": True}
 """Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
 Target = Callable[..., Any]
 Options = Mapping[str, Any]
+PYTHON = "python:"
+"""What the name of an object begins with that was given in Python."""
+_given = WeakValueDictionary[str, Any]()
 _users_code = ContextVar("users_code", default=True)
 """Whether names may stand for code outside pdeplus."""
 
@@ -51,8 +56,32 @@ def names(family: str) -> list[str]:
     return sorted(name for name in found - HELPERS if not name.startswith("_"))
 
 
+def give(name: str, thing: object) -> str:
+    """Let a name, which begins with "python:", stand for an object of the user's own Python as long as that lives."""
+    _given[name] = thing
+    return name
+
+
+def _find_given(family: str, name: str) -> Target:
+    """What makes a copy of a given network, or is the given data; it refuses, when called, what is not there."""
+
+    def there() -> Any:
+        if name not in _given:
+            part = {"models": "model", "data": "data"}.get(family, family)
+            way_out = f"in another process give it again: Run.load(folder, {part}=…)"
+            raise UserError(f"{family}: {name!r} was given in Python and is not there; {way_out}")
+        return _given[name]
+
+    def network(*, classes: int, channels: int) -> Any:
+        return copy.deepcopy(there())
+
+    return network if family == "models" else there
+
+
 def find(family: str, name: str) -> Target:
     """The class or builder behind a name; an unknown name is answered with the known ones."""
+    if name.startswith(PYTHON):
+        return _find_given(family, name)
     if family == "models" and (":" in name or "/" in name or os.path.splitext(name)[1] in FILES):
         return importlib.import_module(f"pdeplus.{family}._libraries").find_uri(name)
     if name.startswith(".") or ("." not in name and name not in names(family)):

@@ -1,5 +1,6 @@
 """AugMix (Hendrycks et al., 2020): a random convex mixture of random chains of simple operations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, final
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from .._lib.registry import NEW
 from ..errors import UserError, check_choice
 from ._operations import DEEPEST, NAMES, Strength, apply_each, check_chains, mix_chains, to_bytes, to_levels, values_of
-from .base import Augmentor, corruptions_like, integers, signs, uniform
+from .base import Augmentor, OnNormalised, check_pixels, corruptions_like, integers, signs, uniform
 
 Variant = Literal["published", "torchvision"]
 """Whose AugMix: the published one, or torchvision's, which the authors of PDE+ use."""
@@ -66,13 +67,15 @@ def augmix(
     depth: int = 0,
     operations: Literal[9, 13] = 9,
     variant: Variant = "published",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> Tensor:
     """(1 - m) x + m Σ_i w_i chain_i(x), with w ~ Dirichlet(1, …, 1), m ~ Beta(1, 1) and one draw per image.
 
     The chains see whole grey levels, and come back to them after each operation; no gradient passes.
 
     Args:
-        x: float B×C×H×W in [0, 1].
+        x: float B×C×H×W in [0, 1], or normalised by `mean` and `std`; others are refused.
         severity: strengths are drawn from U(0.1, severity); 10 is the full range.
         width: number of chains.
         generator: source of all randomness, on the device of `x`.
@@ -80,8 +83,14 @@ def augmix(
         operations: 9, or 13 with the four that coincide with test corruptions.
         variant: published; or torchvision, whose strengths are k / 9 of its own ranges with k from 0, …, severity - 1,
             each as likely, and whose mixture is cut to whole grey levels.
+        mean: what normalised images are less by, one number for each channel.
+        std: what they are then divided by. The result is normalised alike.
     """
     _check(severity, width, depth, variant)
+    if mean is not None or std is not None:
+        own = AugMix(severity=severity, width=width, depth=depth, operations=operations, variant=variant)
+        return OnNormalised(augment=own, mean=mean, std=std)(x, generator)
+    check_pixels(x)
     levels, most = depth or DEEPEST, width * len(x)
     which, value = _draw(levels * most, x, severity, operations, generator, variant)
 

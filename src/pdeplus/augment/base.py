@@ -2,10 +2,17 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
+
+from ..errors import UserError
+
+OVERSHOOT = 0.05
+"""How far pixels may lie outside [0, 1], as bicubic resizing leaves them; what is further away is not in [0, 1]."""
 
 
 class Augmentor(ABC):
@@ -23,6 +30,50 @@ class Augmentor(ABC):
     @abstractmethod
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images of the same labels: float B×C×H×W in [0, 1] → the same; `x` is left as it was."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OnNormalised:
+    """An augmentation of images in [0, 1] for images that are (x - mean) / std; without mean and std for plain ones.
+
+    Images that are not in [0, 1] once they are put back are refused.
+    """
+
+    augment: Callable[[Tensor, torch.Generator | None], Tensor]
+    mean: Sequence[float] | None = None
+    """One number for each channel."""
+    std: Sequence[float] | None = None
+    """One number for each channel, above 0."""
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.std is None):
+            raise UserError(f"mean={self.mean} and std={self.std}: give both or neither")
+        if self.std is not None and not all(value > 0 for value in self.std):
+            raise UserError(f"std={list(self.std)} must be above 0")
+
+    def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        if self.mean is None or self.std is None:
+            check_pixels(x)
+            return self.augment(x, generator)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, x.shape[1]):
+                raise UserError(f"{name}={list(values)} must hold one number for each channel: {x.shape[1]}")
+        mean, std = (x.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        pixels = x * std + mean
+        check_pixels(pixels, f" after mean={list(self.mean)} and std={list(self.std)} are undone")
+        return (self.augment(pixels, generator) - mean) / std
+
+
+def check_pixels(
+    x: Tensor, how: str = "", way_out: str = "give the mean and std that they were normalised with, or images in [0, 1]"
+) -> None:
+    """Refuse float images that are not in [0, 1], such as normalised ones; a little more or less is let pass."""
+    if not x.is_floating_point():
+        raise UserError(f"images must be floats in [0, 1], not {str(x.dtype).removeprefix('torch.')}; divide by 255")
+    low, high = (float(value) for value in x.detach().aminmax()) if x.numel() else (0.0, 1.0)
+    if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):
+        raise UserError(f"images must be in [0, 1], and these lie between {low:.3g} and {high:.3g}{how}; {way_out}")
 
 
 def uniform(n: int, low: float, high: float, like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -43,10 +43,11 @@ class ADDBlock(FollowsDiffusion):
         per: Per = "sample",
     ) -> None:
         super().__init__()
-        self.body, self.name, self.head, self.floor = body, name, head, floor
+        self.body, self.name, self.floor, self.reach = body, name, floor, reach
+        self.head: Head | Literal["none"] = head
         self.prior: Prior = prior
         self.per: Per = per
-        self.covariance, self.reach = covariance, reach
+        self.covariance: Covariance = covariance
         if initial_scale is None or covariance == "directional":
             return
         self.start_at(initial_scale)

@@ -5,6 +5,7 @@
 
 import copy
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -16,7 +17,7 @@ from ..errors import UserError, check_choice
 from ..functional import Per, Prior
 from .add_block import ADDBlock, Block, Covariance, Head, body_for
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
-from .network import find_modules, output_shapes
+from .network import evaluating, find_modules, output_shapes
 from .placement import channels_last, stages_of
 
 CHILD = "add_blocks"
@@ -89,6 +90,7 @@ def add_diffusion(
     of_the_scale = (("block", block, Block), ("head", head, Head), ("prior", prior, Prior))
     for name, value, choices in (*of_the_scale, ("covariance", covariance, Covariance), ("per", per, Per)):
         check_choice(name, value, choices)
+    _check_example(model, example)
     after = stages_of(model, example) if after == "auto" else after
     reaches = [reach] * len(after) if isinstance(reach, int | float) else list(reach)
     if len(reaches) != len(after) or not all(0 <= one < math.inf for one in reaches):
@@ -118,6 +120,20 @@ def add_diffusion(
         host.register_forward_hook(AfterModule(add))
     net.add_module(CHILD, blocks.train(net.training))
     return net
+
+
+def _check_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> None:
+    """Refuse a single image in place of a batch, and what the network cannot take."""
+    shape = "×".join(map(str, example.shape)) if isinstance(example, Tensor) else "such keys"
+    images = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    if isinstance(example, Tensor) and images and example.ndim == 3:
+        raise UserError(f"example={shape} is one image; give a batch of images, B×C×H×W, such as example[None]")
+    try:
+        with torch.no_grad(), evaluating(model):
+            model(**example) if isinstance(example, Mapping) else model(example)
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = textwrap.shorten(str(error), 160, placeholder=" …")
+        raise UserError(f"the network cannot take the example, {shape}: {reason}; give a batch as it takes") from error
 
 
 def add_noise(

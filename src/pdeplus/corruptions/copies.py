@@ -26,7 +26,7 @@ from ..data._reading import MANIFEST, read_manifest
 from ..data.base import Images
 from ..errors import UserError
 from .base import SEVERITIES, Constants
-from .suite import corrupt, find
+from .suite import check_severities, corrupt, find
 from .weather import frost_digest
 
 Layout = Literal["npy", "folders"]
@@ -52,9 +52,7 @@ class CorruptionPlan:
     def __post_init__(self) -> None:
         for name in self.names:
             find(name)
-        wrong = next((severity for severity in self.severities if severity not in SEVERITIES), None)
-        if wrong is not None:
-            raise UserError(f"severity={wrong} must be a whole number from 1 to 5")
+        check_severities(*self.severities)
         if self.workers < 0:
             raise UserError(f"workers={self.workers} must be at least 0")
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .._lib.files import sum_of
+from ..augment.base import check_pixels
 from ..errors import UserError
 
 Result = TypeVar("Result")
@@ -58,7 +59,7 @@ def read_picture(path: str | Path) -> Picture:
 
     def upright(image: Image.Image) -> Picture:
         ImageOps.exif_transpose(image, in_place=True)
-        return np.array(_as_rgb(image), dtype=np.uint8)
+        return np.array(as_rgb(image), dtype=np.uint8)
 
     return _opened(path, upright)
 
@@ -80,6 +81,7 @@ def _opened(path: str | Path, read: Callable[[Image.Image], Result]) -> Result:
         raise UserError(f"{path} cannot be read as a picture: {_reason(error)}") from error
 
 
+IMAGES = "images must be bytes or floats in [0, 1], N×C×H×W, C×H×W, N×H×W×C or H×W×C with 1 or 3 channels"
 Interpolation = Literal["bilinear", "bicubic"]
 """How pictures are resized, antialiased where they shrink."""
 
@@ -93,7 +95,7 @@ def fit_square(picture: Picture, size: int, crop: float = 1.0, interpolation: In
     return np.array(fitted, dtype=np.uint8)
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
     """The image in RGB as one would see it on white paper."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
@@ -115,6 +117,49 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "it is no picture, or of an unknown kind"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def as_bytes(given: Any, normalised: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Images of any kind as uint8 N×H×W×C, a copy, and what makes the given kind of such a tensor again.
+
+    They are bytes or floats in [0, 1]: a PIL picture, an array (N×)H×W×C, or a tensor, also (N×)C×H×W, with one channel
+    or three. `normalised` says what to do where they are not in [0, 1].
+    """
+    if isinstance(given, Image.Image):
+        rgb = torch.from_numpy(np.array(as_rgb(given), dtype=np.uint8))
+        grey = given.mode == "L"
+        return rgb[None], lambda out: Image.fromarray(out[0].numpy()).convert("L" if grey else "RGB")
+    if isinstance(given, Tensor):
+        x, first = given.detach(), given.ndim in (3, 4) and given.shape[-3] in (1, 3) and given.shape[-1] != 3
+        back: Callable[[Tensor], Any] = lambda out: out.as_subclass(type(given))  # noqa: E731
+    else:
+        array = np.asarray(given)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"{IMAGES}, not {array.dtype}")
+        x, first = torch.from_numpy(np.array(array, order="C")), False
+        back = lambda out: out.numpy()  # noqa: E731
+    x = x.as_subclass(Tensor)
+    if x.ndim not in (3, 4) or not (x.dtype == torch.uint8 or x.is_floating_point()) or 0 in x.shape[-3:]:
+        raise UserError(f"{IMAGES}, not {_described(x)}")
+    pixels = x.movedim(-3, -1) if first else x
+    if pixels.shape[-1] not in (1, 3):
+        raise UserError(f"{IMAGES}, not {_described(x)}")
+    if x.is_floating_point():
+        check_pixels(x, way_out=normalised)
+        pixels = pixels.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    one = x.ndim == 3
+
+    def as_given(out: Tensor) -> Any:
+        out = out[0] if one else out
+        out = out.movedim(-1, -3).contiguous() if first else out
+        return back(out.to(x.dtype).div_(255) if x.is_floating_point() else out)
+
+    pixels = pixels[None] if one else pixels
+    return pixels.clone(memory_format=torch.contiguous_format), as_given
+
+
+def _described(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {'×'.join(map(str, x.shape))}"
 
 
 NAMED = 10

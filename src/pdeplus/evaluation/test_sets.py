@@ -266,6 +266,9 @@ def _tensor(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach().cpu()
     array = np.ascontiguousarray(values)
+    if array.dtype.kind not in "biuf":
+        way_out = "number the names: [classes.index(name) for name in labels]"
+        raise UserError(f"images and labels must be numbers, not {array.dtype}; {way_out}")
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

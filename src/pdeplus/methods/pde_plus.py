@@ -196,9 +196,9 @@ class PDEPlus(WithViews):
         """Adam on φ. The task's optimiser has all parameters, but for fused, where Adam has φ to itself."""
         if self.covariance == "directional":
             return {"task": build(model.parameters())}
-        phi = [p for block in add_blocks_of(model) for p in block.parameters()]
-        mine = {id(p) for p in phi} if self.schedule == "fused" else set[int]()
-        theta = [p for p in model.parameters() if id(p) not in mine]
+        theta, phi = theta_and_phi(model)
+        if self.schedule != "fused":
+            theta = list(model.parameters())
         group = {"params": phi, "lr": self.diffusion_lr, "schedule": self.diffusion_schedule}
         return {"task": build(theta), "diffusion": Adam([group])}
 
@@ -270,6 +270,13 @@ class PDEPlus(WithViews):
         coverage = self.coverage_weight * self.coverage(*covered)
         parts, metrics = {**goal.parts, "coverage": coverage}, {**goal.metrics, **mean_scales(covered[1])}
         return Objective(goal.loss + coverage, parts=parts, update=("task", "diffusion"), metrics=metrics)
+
+
+def theta_and_phi(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters of a network, and those of its ADD blocks, which are none where all noise is directional."""
+    phi = [p for block in add_blocks_of(model) for p in block.parameters()]
+    mine = {id(p) for p in phi}
+    return [p for p in model.parameters() if id(p) not in mine], phi
 
 
 def plain_features(model: nn.Module, images: Tensor) -> Trace:

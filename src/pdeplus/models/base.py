@@ -1,5 +1,7 @@
 """What all networks share: how they are built, sizes that none can have, and where ADD blocks go."""
 
+import copy
+import hashlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +77,22 @@ def _name_stages(network: nn.Module, example: Tensor) -> None:
         found = stages_of(network, example)
         if not hasattr(network, "stages"):
             network.stages = tuple(found)  # type: ignore[reportArgumentType]
+
+
+def given_model(model: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """A copy of a user's own network that names its stages, where one pass of a C×H×W image tells them."""
+    network = copy.deepcopy(model)
+    _name_stages(network, torch.zeros(1, *shape, device=next((p.device for p in model.parameters()), None)))
+    return network.cpu()
+
+
+def mark_of(model: nn.Module) -> str:
+    """A short hash that tells networks apart by the names, shapes and values of their weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 class FitsImages(nn.Module):

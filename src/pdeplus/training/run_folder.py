@@ -8,7 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -46,6 +46,7 @@ from ..models.base import build_model, check_image_size, facts_of, fit_images
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, Part, Train, config_hash, load_config, names_users_code, to_tables
 from .distributed import ProcessLost, join
+from .given import give_again, with_given
 from .loop import fit
 from .precision import chosen_precision
 from .selection import shifted
@@ -80,17 +81,27 @@ class Run:
     path: Path
     trust_code: bool = False
     """Whether modules outside pdeplus that its config names may be imported."""
+    given: tuple[object, ...] = field(default=(), compare=False, repr=False)
+    """The network and the data that were given in Python."""
 
     @staticmethod
-    def load(path: str | Path, *, trust_code: bool = False) -> "Run":
+    def load(
+        path: str | Path,
+        *,
+        trust_code: bool = False,
+        model: nn.Module | None = None,
+        data: Any = None,
+        test: Any = None,
+    ) -> "Run":
         """Open a run folder; refuses a folder that is none.
 
-        The folder may come from a stranger: nothing that it names is run unless `trust_code` is true.
+        The folder may come from a stranger: nothing that it names is run unless `trust_code` is true. A `model` and
+        `data` that the run was given in Python are needed again in another process, for what depends on them.
         """
         run = Run(Path(path), trust_code)
         if "\0" in str(path) or not (run.path / "config.toml").is_file():
             raise UserError(f"{readable(path)} is not a run folder: it has no config.toml")
-        return run
+        return replace(run, given=give_again(run.config, model, lambda: run.expects.shape, data, test))
 
     @property
     def config(self) -> Config:
@@ -203,9 +214,13 @@ class Run:
 
 
 def train(
-    config: Config,
+    config: Config | str | Path = "finetune",
     out: str | Path | None = None,
     *,
+    model: nn.Module | str | None = None,
+    data: Any = None,
+    test: Any = None,
+    settings: Sequence[str] = (),
     force: bool = False,
     progress: bool = False,
     watch: Watch | None = None,
@@ -213,11 +228,21 @@ def train(
 ) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused; with `force` a
-    run that is there is first moved aside, under a name that is said. `progress` shows a bar on a terminal and
-    elsewhere a line per epoch. Of several processes, which all call this, the main one alone writes and calls `watch`
-    and `say`; a network by URI has a line on its input and its ADD blocks to say.
+    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
+    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
+    on its input and its ADD blocks to say.
+
+    Args:
+        config: a Config, or the name or file of a preset.
+        out: the run folder; runs/NAME-METHOD-seedSEED if not given.
+        model: in place of the config's: a module that gives logits (to be given again to `Run.load`), or a name or URI.
+        data: in place of the config's: any torch Dataset (see `read_data`), or a folder of class folders.
+        test: a Dataset to test on; a fifth of `data` if not given.
+        settings: of a preset, such as "train.epochs=3".
+        force: a run that is in the folder is first moved aside, under a name that is said.
+        progress: show a bar on a terminal, elsewhere a line per epoch.
     """
+    config, given = with_given(config, settings, model, data, test)
     default, config = f"{config.name}-{config.method.name}-seed{config.seed}", replace(fitted(config), continues="")
     if out is None and (Path(default).name != default or "\\" in default):
         raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
@@ -234,7 +259,7 @@ def train(
             processes.on_main(lambda: say(f"the run that was in {folder} is now in {move_aside(folder)}"))
         processes.on_main(lambda: stack.enter_context(begun(folder, text)))
         watch = stack.enter_context(progress_bar("training")) if progress and processes.main else watch
-        return run_session(*prepared, Run(folder, trust_code=True), None, watch)
+        return run_session(*prepared, Run(folder, trust_code=True, given=given), None, watch)
 
 
 def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
