@@ -1,17 +1,19 @@
 """The suites: the benchmark's fifteen corruptions, four more for validation, C̄'s ten, and `corrupt` to apply them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from types import ModuleType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .._lib.registry import unknown
+from .._lib.registry import load_module, unknown
 from ..errors import UserError
 from . import blur, cbar, digital, noise, weather
-from .base import Constants, Corruption, apply
+from .base import SEVERITIES, Constants, Corruption, Draws, apply
 from .extra import EXTRA
 
 
@@ -72,7 +74,36 @@ def corrupt(
 
 
 def find(name: str) -> Corruption:
-    """The corruption of that name; an unknown name is answered with the known ones."""
+    """The corruption of that name, or a user's own by its dotted name; an unknown one is answered with the known ones.
+
+    A user's own is what the decorator `corruption` makes, or a function of a float image C×H×W in [0, 1], the severity
+    and a seeded generator that gives such an image.
+    """
+    if "." in name.strip("."):
+        module, _, own = name.rpartition(".")
+        found = getattr(load_module("corruptions", module, module), own, None)
+        if isinstance(found, Corruption):
+            return replace(found, name=name)
+        if not callable(found):
+            raise UserError(f"corruptions: {name!r}: the module {module} has no function {own}")
+        severities = dict.fromkeys(get_args(Constants), tuple(SEVERITIES))
+        return Corruption(name, "own", False, True, severities, partial(_each_image, found, name))
     if name not in KNOWN:
         raise unknown(f"corruption {name!r}", name, KNOWN)
     return KNOWN[name]
+
+
+def _each_image(function: Callable[..., Any], name: str, x: Tensor, draws: Draws, severity: int) -> Tensor:
+    """A user's function on each image, whose mistakes are told by name."""
+    done = list[Tensor]()
+    for image, stream in zip(x / 255, draws.streams, strict=True):
+        try:
+            out = torch.as_tensor(function(image, severity, stream))
+        except Exception as error:  # a user's function may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"corruption {name} fails at severity {severity}: {reason}") from error
+        if out.shape != image.shape:
+            shapes = ("×".join(map(str, t.shape)) for t in (image, out))
+            raise UserError("corruption {} makes {} of an image of {}".format(name, *reversed([*shapes])))
+        done.append(out.float())
+    return torch.stack(done) * 255
