@@ -91,11 +91,13 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
     if not told:
         raise UserError(f"{text}: how many classes it tells apart is not known; give it data with named classes")
     label, weights = bare, options.pop("weights", None)
-    if weights is not None:
-        label = f"{bare} ({Path(weights).stem})"
-        network, told = _with_weights(bare, options, Path(weights).expanduser(), told, channels)
-    else:
-        network = build_model(bare, options, classes=len(told), channels=channels)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # what no weights are for is the same each time
+        if weights is not None:
+            label = f"{bare} ({Path(weights).stem})"
+            network, told = _with_weights(bare, options, Path(weights).expanduser(), told, channels)
+        else:
+            network = build_model(bare, options, classes=len(told), channels=channels)
     if facts is not None:
         check_logits(network, text, shape, len(told))
     expects = Expects(classes=told, shape=shape, facts=facts)

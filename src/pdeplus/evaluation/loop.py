@@ -118,9 +118,11 @@ def evaluate(
     model, source, label = open_model_and_data(model, data, trust_code)
     if isinstance(model, Given):
         say(model.about)
-    big = _is_big(source)
+    first = next(iter(source.test().values()))
+    big = (first.stored.shape[-1] if isinstance(first.stored, Tensor) else first.stored.size) > BIG
     if (quick or (quick is None and big)) and suite in NAMES and files is None:
-        severities, limit = QUICK_SEVERITIES if severities == SEVERITIES else severities, limit or QUICK_IMAGES
+        severities = QUICK_SEVERITIES if severities == SEVERITIES else severities
+        limit = limit or (QUICK_IMAGES if len(first) > QUICK_IMAGES else 0)
     chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
     tests = build_suite(source, label, suite, files=files, **chosen)
     run = model if isinstance(model, Run) else None
@@ -323,15 +325,11 @@ def _expected(tested: ModelUnderTest, tests: TestSuite, missing: Sequence[TestSe
             tested.predict(x.to(tested.device), generator_for(0, "expected", device=tested.device))
         seconds += (time.perf_counter() - started) * n / len(x) * each[test.corruption]
     levels = len({test.severity for test in missing if test.severity})
-    shifted = f" × {len(each) - (CLEAN in each)} corruptions × {levels} severities" if levels else ""
+    kinds = len(each) - (CLEAN in each)
+    words = f" × {kinds} corruption{'s' * (kinds > 1)} × {levels} severit{'ies' if levels > 1 else 'y'}"
+    shifted = words if levels else ""
     duration = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
     return f"{tested.about['model']}: {n} images of {tests.data}{shifted}: about {duration}"
-
-
-def _is_big(source: Source) -> bool:
-    images = next(iter(source.test().values()))
-    side = images.stored.shape[-1] if isinstance(images.stored, Tensor) else images.stored.size
-    return side > BIG
 
 
 def _threat(
@@ -401,7 +399,9 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     """A model that only guesses on clean images was probably not given what it expects."""
     chance = 1 / classes
     bound = chance + 3 * math.sqrt(chance * (1 - chance) / record.n)  # of fewer images it may be all of them
-    if record.corruption == CLEAN and record.selection == "given" and record.accuracy <= bound < 1:
+    if record.adapted or record.corruption != CLEAN or record.selection != "given":
+        return
+    if record.accuracy <= bound < 1:
         found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
         way_out = "put any normalisation, resizing or order of classes into the model"
         warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=5)

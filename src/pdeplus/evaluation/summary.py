@@ -215,11 +215,13 @@ def _rmce(seed: OneSeed, severities: Sequence[int]) -> float:
 
 
 def _family(seed: OneSeed, family: Family) -> float:
-    return average_accuracy(seed.errors(names=[name for name in CORRUPTIONS if SUITE[name].family == family]))
+    names = [name for name in CORRUPTIONS if SUITE[name].family == family]
+    return average_accuracy(seed.errors(seed.series.severities, names))
 
 
 def _part(seed: OneSeed) -> float | None:
-    return None if seed.series.part is None else average_accuracy(seed.errors(*reversed(seed.series.part)))
+    s = seed.series
+    return None if s.part is None else average_accuracy(seed.errors(s.severities, s.corruptions))
 
 
 def _without_overlaps(seed: OneSeed) -> float:
@@ -260,7 +262,8 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
 """The scores by name, each a function of one seed's records. To add one, enter it here: tables ask for it by its name.
 
 A seed has no score that is None or not a number, nor one that needs a record it lacks. ms is milliseconds an image;
-part is the mean over a partial test; severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes the extra four; cbar is the ten of C̄;
+part is the mean over a partial test; severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes
+the extra four; cbar is the ten of C̄;
 without_overlaps leaves out what the training augmentations do as well; the measures are means over corruptions, domains
 or attacks.
 """

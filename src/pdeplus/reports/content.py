@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final, get_args
 
-from ..corruptions.base import SEVERITIES, Family
+from ..corruptions.base import Family
 from ..evaluation.metrics import Estimate, estimate
 from ..evaluation.records import CLEAN, Record
 from ..evaluation.summary import corruption_accuracies, severity_accuracies, training_ratio
 from .inputs import ORACLE, Group, Line
 from .paper import paper_columns
 from .tables import MISSING, Table, number, percent, show_p, spaced
+from .verdict import class_tables
 from .words import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 
 
@@ -113,7 +114,7 @@ def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
     found: dict[str, Table | None] = {"summary": summary(group)}
     if group.suite in ("corruptions", "cbar"):
-        found |= parts(group)
+        found |= parts(group) | class_tables(group)
     if group.suite != "clean":
         found |= {"calibration": calibration(group), "comparison": comparison(group)}
         found |= {"overlaps": overlaps(group), "passes": passes(group)}
@@ -125,16 +126,29 @@ def summary(group: Group) -> Table:
     names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
     cells = {line.name: line.cells for line in group.lines}
     each = [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
-    columns = [c for entry in SUMMARY[group.suite] for c in (each if entry is EACH_TEST else [entry])]
+    entries = _partial_summary(group) if group.part else SUMMARY[group.suite]
+    columns = [c for entry in entries for c in (each if entry is EACH_TEST else [entry])]
     unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
     notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
     if unknown:
         notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
-    if group.suite == "corruptions":
+    if group.suite == "corruptions" and not group.part:
         notes += ratio_notes(group)
     if group.suite in ("corruptions", "cbar"):
         notes += temperature_notes(group)
     return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
+
+
+def _partial_summary(group: Group) -> list[Column]:
+    """The columns of a partial test, which say what they are means over."""
+    return [
+        scored("clean", "clean"),
+        scored(f"corrupted ({group.part})", "part"),
+        scored("corrupted (15 × 5)", "corrupted", lambda line: "corrupted" in line.scores),
+        scored("severity 5: accuracy", "severe", lambda line: "severe" in line.scores),
+        scored("ECE, corrupted", "ece"),
+        scored("ECE, clean", "clean_ece"),
+    ]
 
 
 def parts(group: Group) -> dict[str, Table]:
@@ -143,14 +157,15 @@ def parts(group: Group) -> dict[str, Table]:
     by_severity = {line.name: severity_accuracies(line.series) for line in group.lines}
     corruptions = [Column(spaced(name), _from(by_corruption, name)) for name in group.corruptions]
     families = [scored(family, family) for family in get_args(Family)]
-    severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *SEVERITIES)]
+    severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *group.severities)]
     found = dict[str, Table]()
     for name, title, columns, over in (
-        ("corruptions", "Each corruption", corruptions, "the five severities"),
+        ("corruptions", "Each corruption", corruptions, "severities " + ", ".join(map(str, group.severities))),
         ("families", "Each family", families, "the family's corruptions and severities"),
         ("severities", "Each severity", severities, group.all_corruptions),
     ):
-        if name == "families" and group.suite == "cbar":  # which has none
+        whole = any(family in line.scores for line in group.lines for family in get_args(Family))
+        if name == "families" and not whole:  # C̄ has none, a partial test perhaps no whole one
             continue
         notes = [f"Accuracy in per cent, mean over {over}.", *gap_notes(group)]
         found[name] = _table(f"{title}: {group.title}", group.lines, columns, notes)
