@@ -176,7 +176,11 @@ def test_an_exported_run_scores_what_the_run_scores(erm, tmp_path):
     ("images", "labels", "message"),
     [
         (torch.rand(4, 3, 8, 8) * 255, [0, 1, 2, 3], r"images run from .* to 25\d; give them in \[0, 1\] or as bytes"),
-        (torch.randn(4, 3, 8, 8), [0, 1, 2, 3], "already normalised: they run from -.*put any normalisation into the model"),
+        (
+            torch.randn(4, 3, 8, 8),
+            [0, 1, 2, 3],
+            "already normalised: they run from -.*put any normalisation into the model",
+        ),
         (torch.full((4, 3, 8, 8), float("nan")), [0, 1, 2, 3], "images run from nan"),
         (torch.zeros(4, 3, 8, 8).int(), [0, 1, 2, 3], "bytes or floats in .*, not int32"),
         (torch.zeros(4, 8, 8).byte(), [0, 1, 2, 3], "four dimensions"),

@@ -124,8 +124,9 @@ def _measured(options: argparse.Namespace, model: str, chosen: dict[str, Any]) -
             warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
             records = evaluate(model, watch=watch, **chosen)
         if options.adapt:
+            again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
             try:
-                records += evaluate(model, adapt=True, watch=watch, **chosen | {"say": _quiet})
+                records += evaluate(model, watch=watch, **again)
             except UserError as error:  # the model itself could be evaluated
                 print(f"{model}: {error}")
     return records

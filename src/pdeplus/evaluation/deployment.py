@@ -30,7 +30,7 @@ from ..data._pictures import fit_square, picture_files, read_picture
 from ..errors import RunFailed, UserError, check_choice
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
-from .given_models import OnnxModel
+from .given_models import Given, OnnxModel, is_run, names_a_model, open_model
 
 BATCH = 64
 """Pictures per forward pass."""
@@ -43,11 +43,16 @@ BATCH_SIZES = (1, 2, 5)
 
 
 def load_model(path: str | Path, selection: Selection = "validation", *, trust_code: bool = False) -> nn.Module:
-    """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
+    """A run's network, or one by URI, as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
 
     It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one. Code outside
     pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
+    if not is_run(path) and names_a_model(str(path)):
+        model = open_model(path).model
+        if not isinstance(model, nn.Module):
+            raise UserError(f"{path} is no torch module; pp.evaluate and pdeplus predict take it as it is")
+        return model
     return plain(Run.load(path, trust_code=trust_code).network(selection)).requires_grad_(False)
 
 
@@ -78,7 +83,7 @@ def plain(net: nn.Module) -> nn.Module:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a run says of one picture."""
+    """What a model says of one picture."""
 
     image: str
     """The picture's path."""
@@ -99,7 +104,7 @@ class Prediction:
 
 
 def predict_pictures(
-    run: Run,
+    run: Run | Given,
     paths: Sequence[str | Path],
     *,
     samples: int | None = None,
@@ -112,7 +117,7 @@ def predict_pictures(
     Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end.
 
     Args:
-        run: finished.
+        run: finished, or another classifier, which has no noise to sample.
         paths: files and folders.
         samples: noisy passes E; None for the method's own, 0 for the plain network.
         selection: which epoch's weights.
@@ -121,30 +126,37 @@ def predict_pictures(
     """
     if top < 1:
         raise UserError(f"top={top} must be at least 1")
-    config, expects = run.config, run.expects
-    method = with_samples(build_method(config), config.method.name, samples, None)
+    expects, method = run.expects, None
+    if isinstance(run, Run):
+        method = with_samples(build_method(run.config), run.config.method.name, samples, None)
+    elif samples:
+        raise UserError(f"samples={samples}: {run.label} has no noise to sample; leave it out or take 0")
     channels, height, width = expects.shape
     if channels not in (1, 3) or height != width:
         wanted = "×".join(map(str, expects.shape))
-        raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
-    net, broken, start = run.network(selection), list[str](), 0
+        name = run.path if isinstance(run, Run) else run.label
+        raise UserError(f"{name} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
+    net, broken, start = run.network(selection) if isinstance(run, Run) else run.model, list[str](), 0
+    passes, average = (method.samples, method.average) if method else (0, "probabilities")
     for names, x in _batches(paths, expects, broken):
-        if method.samples:
-            logits = sample_logits(net, x, method.samples, generator=generator_for(seed, "predict", start))
-        else:
+        if passes and isinstance(net, nn.Module):
+            logits = sample_logits(net, x, passes, generator=generator_for(seed, "predict", start))
+        elif isinstance(net, nn.Module):
             with torch.no_grad(), evaluating(net), no_diffusion(net):
                 logits = logits_of(net(x))[None]
-        best, order = averaged(logits, method.average).sort(stable=True, dim=-1, descending=True)
+        else:
+            logits = logits_of(net(x))[None]
+        best, order = averaged(logits, average).sort(stable=True, dim=-1, descending=True)
         each = logits.softmax(-1)
         for i, name in enumerate(names):
-            labels = [expects.classes[int(k)] for k in order[i, :top]]
+            labels = [expects.classes[int(k)] if expects.classes else str(int(k)) for k in order[i, :top]]
             yield Prediction(
                 image=name,
                 label=labels[0],
                 probability=float(best[i, 0]),
-                spread=float(each[:, i, order[i, 0]].std(correction=0)) if method.samples else None,
+                spread=float(each[:, i, order[i, 0]].std(correction=0)) if passes else None,
                 top=tuple(zip(labels, map(float, best[i, :top]), strict=True)),
-                samples=method.samples,
+                samples=passes,
             )
         start += len(names)
     if broken:
@@ -183,20 +195,21 @@ class Exported:
 
 
 def export(
-    run: Run,
+    run: Run | Given,
     format: Format,
     out: str | Path | None = None,
     *,
     selection: Selection = "validation",
     force: bool = False,
 ) -> Exported:
-    """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
+    """Write the plain network of a run, or one by URI, into one file; `out` is model.onnx or model.pt2 in its folder.
 
     The file takes float images in [0, 1], B×C×H×W with any B, and gives logits. One that disagrees with the network is
     not left behind, and an existing file stays as it was unless `force` is true.
     """
     check_choice("format", format, Format)
-    path = Path(out) if out is not None else run.path / f"model{SUFFIX[format]}"
+    folder = run.path if isinstance(run, Run) else Path()
+    path = Path(out) if out is not None else folder / f"model{SUFFIX[format]}"
     if path.is_dir():
         raise UserError(f"{path} is a folder; give --out a file's name")
     if path.exists() and not force:
@@ -205,8 +218,13 @@ def export(
         raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
     if format == "onnx":
         require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx", extra="onnx")
-    model, expects = load_model(run.path, selection, trust_code=run.trust_code), run.expects
-    weights = f"epoch {run.weights(selection)[0]} ({selection})"
+    if isinstance(run, Run):
+        model, weights = load_model(run.path, selection, trust_code=run.trust_code), run.weights(selection)[0]
+        weights, expects = f"epoch {weights} ({selection})", run.expects
+    elif isinstance(run.model, nn.Module):
+        model, weights, expects = run.model, run.label, run.expects
+    else:
+        raise UserError(f"{run.label} is an exported file already; a network by URI or a run can be exported")
     data = _encoded(model, expects, format)
     with aside(path) as written:
         write_synced(written, data)

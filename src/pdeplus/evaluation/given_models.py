@@ -59,6 +59,13 @@ class Given:
         return f"{self.label}: {takes}{apart}"
 
 
+def open_run_or_model(name: str, trust_code: bool = False) -> "Run | Given":
+    """The run in a folder, or the model that another name stands for."""
+    if is_run(name) or not names_a_model(name):
+        return Run.load(name, trust_code=trust_code)
+    return open_model(name)
+
+
 def names_a_model(text: str) -> bool:
     """Whether a text can stand for a model that is no run folder: a URI, a file, a dotted or known name."""
     name = text.partition("?")[0]
@@ -148,7 +155,7 @@ def expects_of_model(model: object) -> Expects | None:
         return Run.load(model).expects
     bare, options = (str(model), {}) if Path(model).exists() else parse_uri(str(model))
     if Path(bare).suffix in (".onnx", ".pt2"):
-        return _of_file(Path(bare), {}).expects
+        return _of_file(Path(bare), options).expects
     facts = facts_of(f"hf:{bare}" if (Path(bare) / "config.json").is_file() else bare, options)
     return Expects(classes=(), shape=(COLOURS, facts.size, facts.size), facts=facts) if facts else None
 

@@ -76,7 +76,8 @@ class Series:
     @property
     def extent(self) -> str:
         """What means are over, such as "15 × 5" or "fog, snow × severities 1, 3"."""
-        names = ", ".join(self.corruptions).replace("_", " ") if len(self.corruptions) < 3 else len(self.corruptions)
+        shown = [name if "." in name else name.replace("_", " ") for name in self.corruptions]
+        names = ", ".join(shown) if len(shown) < 3 else len(shown)
         if self.severities == SEVERITIES:
             return f"{names} × {len(SEVERITIES)}"
         return f"{names} × severit{'y' if len(self.severities) == 1 else 'ies'} {', '.join(map(str, self.severities))}"

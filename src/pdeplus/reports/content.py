@@ -91,6 +91,11 @@ def _cost(title: str, line: Line) -> str:
     return _rounded(sum(known) / len(known) / unit) if known else MISSING
 
 
+def _known(title: str, line: Line) -> bool:
+    """Whether a record of the line tells that cost; training costs of a model that was given are not known."""
+    return line.series.selection != "given" or _cost(title, line) != MISSING
+
+
 def _rounded(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
@@ -103,7 +108,7 @@ def _ratio(line: Line) -> str:
 BEHIND = [
     Column("seeds", lambda line: str(len(line.series.seeds))),
     Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE)),
-    *(Column(title, partial(_cost, title)) for title in COSTS),
+    *(Column(title, partial(_cost, title), partial(_known, title)) for title in COSTS),
     Column("training × baseline", _ratio, lambda line: _ratio(line) != MISSING),
     Column("ms/image", lambda line: _rounded(line.scores["ms"].mean)),
 ]
