@@ -108,16 +108,19 @@ def _ratio(line: Line) -> str:
 BEHIND = [
     Column("seeds", lambda line: str(len(line.series.seeds))),
     Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE)),
+]
+"""The columns behind those of every table: how many seeds, and how the weights were selected."""
+COST = [
     *(Column(title, partial(_cost, title), partial(_known, title)) for title in COSTS),
     Column("training × baseline", _ratio, lambda line: _ratio(line) != MISSING),
     Column("ms/image", lambda line: _rounded(line.scores["ms"].mean)),
 ]
-"""The columns behind those of every table: how the weights were selected, and at what cost."""
+"""The columns of the table of costs."""
 
 
 def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
-    found: dict[str, Table | None] = {"summary": summary(group)}
+    found: dict[str, Table | None] = {"summary": summary(group), "costs": costs(group)}
     if group.suite in ("corruptions", "cbar"):
         found |= parts(group) | class_tables(group)
     if group.suite != "clean":
@@ -127,21 +130,25 @@ def tables_of(group: Group) -> dict[str, Table]:
 
 
 def summary(group: Group) -> Table:
-    """All scores at a glance, the paper's beside ours, and what they cost."""
+    """All scores at a glance, the paper's beside ours."""
     names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
     cells = {line.name: line.cells for line in group.lines}
     each = [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
     entries = _partial_summary(group) if group.part else SUMMARY[group.suite]
     columns = [c for entry in entries for c in (each if entry is EACH_TEST else [entry])]
-    unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
     notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
-    if unknown:
-        notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
     if group.suite == "corruptions" and not group.part:
         notes += ratio_notes(group)
     if group.suite in ("corruptions", "cbar"):
         notes += temperature_notes(group)
     return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
+
+
+def costs(group: Group) -> Table:
+    """What each line cost in training and costs in prediction."""
+    unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
+    notes = [f"Not in the records: {', '.join(unknown)} (where it says {MISSING})."] if unknown else []
+    return _table(f"Cost: {group.title}", group.lines, COST, notes)
 
 
 def _partial_summary(group: Group) -> list[Column]:

@@ -163,7 +163,7 @@ def page_text(book: Book, title: str) -> str:
 def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
     """Name, title and blocks of every section, in their order; one without blocks is not shown."""
     passes = [f"passes-{score}" for score in ("corrupted", "part", "cbar", "domains", "adversarial", "ece")]
-    compared = ["comparison", "overlaps"]
+    compared = ["costs", "comparison", "overlaps"]
     pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
     flips = {f.title: [one for one in f.samples if one.before] for f in pictured}
     plain = {f.title: [one for one in f.samples if not one.before] for f in pictured}
