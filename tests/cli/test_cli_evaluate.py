@@ -80,8 +80,11 @@ def test_several_numbers_of_samples_have_a_line_each(capsys, runs):
     none, two = out.splitlines()
     assert none.startswith("ours (validation), ")
     assert two.startswith("ours (validation, E=2), ")
-    assert all("60 of 76 test sets missing" in line for line in (none, two))
-    assert all("corrupted " not in line.partition("×")[2] for line in (none, two))  # no mean over a part
+    records = read_records(runs / "pde" / "records.jsonl")
+    for line, samples in ((none, 0), (two, 2)):
+        found = [r.accuracy for r in records if r.samples == samples and r.severity]
+        assert f"corrupted (15 × severity 3) {100 * sum(found) / 15:.2f} %" in line
+        assert "missing" not in line
     assert {r.samples for r in read_records(runs / "pde" / "records.jsonl")} == {0, 2}
 
 
@@ -117,6 +120,12 @@ def test_the_oracle_is_called_what_it_is(capsys, tmp_path):
     ("arguments", "words"),
     [
         (["nowhere"], ["nowhere is not a run folder"]),
+        (["--data", "digits", "size=8"], ["evaluate needs a MODEL"]),
+        (["erm", "--suite", "adversarial", "--epsilon", "8"], ["epsilon 8 is more than", "did you mean 8/255?"]),
+        (["erm", "--corruption", "fogg"], ["'fogg' is not known; did you mean 'fog'"]),
+        (["erm", "--corruption", "fog", "--suite", "clean"], ["the suite is 'clean'"]),
+        (["erm", "--quick", "--full"], ["not allowed with"]),
+        (["timm:resnet18"], ["say what to test on"]),
         (["nothing.onnx", "--data", "digits"], ["nothing.onnx: there is no such file"]),
         (["erm", "--suite", "galaxies"], ["galaxies", "corruptions"]),
         (["erm", "--samples", "2"], ["samples=2: the method erm has no noise"]),
@@ -157,3 +166,37 @@ def test_in_a_process_of_its_own(runs):
     assert (
         read_records(runs / "erm" / "records.jsonl")[0].command == f"pdeplus evaluate erm --suite clean {' '.join(FEW)}"
     )
+
+
+def test_a_model_behind_the_options_of_data_is_a_model(capsys, runs):
+    words = ("--suite", "clean", *FEW, "--out", "there")
+    code, out, _ = answer(capsys, "evaluate", *words, "--data", "digits", "size=8", "erm", "--corruption", "fog", "pde")
+    assert code == 2  # as corruptions are not clean
+    code, out, _ = answer(capsys, "evaluate", *words, "--data", "digits", "size=8", "erm")
+    assert (code, len(read_records(runs / "there" / "records.jsonl"))) == (0, 1)
+    assert out.startswith("ERM (validation)")
+
+
+def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
+    pytest.importorskip("vl_convert")
+    words = ("--corruption", "fog", "contrast", "--severity", "5", *FEW, "--report", "page.html")
+    code, out, _ = answer(capsys, "evaluate", "erm", *words)
+    assert code == 0
+    result, verdict, following, page = out.splitlines()
+    clean, fog, contrast = read_records(runs / "erm" / "records.jsonl")
+    assert f"corrupted (fog, contrast × severity 5) {50 * (fog.accuracy + contrast.accuracy):.2f} %" in result
+    assert verdict.startswith(f"ERM is right on {100 * clean.accuracy:.2f} % of the clean images and on ")
+    lost = 100 * (clean.accuracy - contrast.accuracy)
+    assert f"contrast (−{lost:.1f} points)" in verdict
+    assert following == "Try next: pdeplus train erm/config.toml method.name=pde_plus --out erm-pde"
+    text = (runs / page).read_text("utf-8")
+    assert "Flipped" in text
+    assert "The same image, clean" in text
+    assert "Confusion under corruption: ERM" in text
+    for bad, words in (
+        (["report", "erm", "--out", "."], ". is a folder"),
+        (["report", "erm", "--baseline", "NOPE"], "no series is called 'NOPE', which --baseline names; there are ERM"),
+    ):
+        code, out, err = answer(capsys, *bad)
+        assert (code, out) == (2, "")
+        assert words in err

@@ -176,7 +176,11 @@ def test_an_exported_run_scores_what_the_run_scores(erm, tmp_path):
     ("images", "labels", "message"),
     [
         (torch.rand(4, 3, 8, 8) * 255, [0, 1, 2, 3], r"images run from .* to 25\d; give them in \[0, 1\] or as bytes"),
-        (torch.randn(4, 3, 8, 8), [0, 1, 2, 3], "images run from -.*put any normalisation into the model"),
+        (
+            torch.randn(4, 3, 8, 8),
+            [0, 1, 2, 3],
+            "already normalised: they run from -.*put any normalisation into the model",
+        ),
         (torch.full((4, 3, 8, 8), float("nan")), [0, 1, 2, 3], "images run from nan"),
         (torch.zeros(4, 3, 8, 8).int(), [0, 1, 2, 3], "bytes or floats in .*, not int32"),
         (torch.zeros(4, 8, 8).byte(), [0, 1, 2, 3], "four dimensions"),
@@ -204,7 +208,7 @@ def test_images_in_a_wrong_form_are_refused(ink, images, labels, message):
         (3, {}, "a int cannot be evaluated"),
         (Ink(), {"batch_size": 0}, "batch_size=0 must be at least 1"),
         (Ink(), {"suite": "corruption"}, "suite='corruption' is not known; choose from clean, corruptions"),
-        (Ink(), {"data": [1, 2]}, r"data must be the name of a data set, a Source, or a pair \(images, labels\)"),
+        (Ink(), {"data": [1, 2]}, r"data must be .*, a folder, a Source, a pair \(images, labels\) or a Dataset"),
         (Ink(), {"data": None}, "say what to test on"),
         (Ink(), {"suite": "domains"}, "has one test set, 'clean'; domains need several"),
     ],

@@ -59,7 +59,10 @@ def test_a_page_from_everything_mixed(tmp_path):
     assert text.count("My title") == 2  # title and heading
     assert "On digits PDE+ has the best mean accuracy under corruption" in text
     sections = [attributes["id"] for attributes in found.all("section")]
-    before, after = ["summary", "corruptions", "severity", "calibration"], ["protocol", "environment", "repeat"]
+    before, after = (
+        ["verdict", "summary", "corruptions", "severity", "calibration"],
+        ["protocol", "environment", "repeat"],
+    )
     assert sections == [*before, "training", "samples", *after]
     assert "pdeplus evaluate runs/PDE+-seed0" in text
     assert "pdeplus train <demo>" in text
@@ -115,7 +118,7 @@ def test_what_cannot_be_read_is_answered(tmp_path):
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
     (tmp_path / "r.html").mkdir()
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="r.html is a folder; give --out"):
         report(made_cells("ERM", 0.5), tmp_path / "r.html")
     (tmp_path / "file").write_text("old")
     with pytest.raises(UserError, match="cannot be made"):

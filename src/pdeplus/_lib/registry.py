@@ -86,20 +86,7 @@ def find(family: str, name: str) -> Target:
         return importlib.import_module(f"pdeplus.{family}._libraries").find_uri(name)
     if name.startswith(".") or ("." not in name and name not in names(family)):
         raise unknown(f"{family}: {name!r}", name, names(family))
-    if "." in name and not name.startswith(f"pdeplus.{family}.") and not _users_code.get():
-        way_out = "look at it first, then give --trust-code (Python: trust_code=True)"
-        raise UserError(f"{family}: {name!r} would import the module {name}, which is no part of pdeplus; {way_out}")
-    try:
-        if "." in name and os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
-        module = importlib.import_module(name if "." in name else f"pdeplus.{family}.{name}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
-    except (Exception, SystemExit) as error:  # a user's module may do anything
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
-        place = "" if isinstance(error, SyntaxError) else f" in {frame.filename} line {frame.lineno}"  # it has its own
-        raise UserError(f"{family}: {name!r} fails{place}: {reason}") from error
+    module = load_module(family, name if "." in name else f"pdeplus.{family}.{name}", name)
     provided = FAMILIES[family]
     if provided.islower():
         target = getattr(module, provided, None)
@@ -110,6 +97,24 @@ def find(family: str, name: str) -> Target:
     if target is None:
         raise UserError(f"{family}: {name!r} has no {provided}")
     return cast(Target, target)
+
+
+def load_module(family: str, path: str, name: str) -> types.ModuleType:
+    """The module at a dotted path, the user's own only where that is allowed; whatever fails in it is one line."""
+    if not path.startswith(f"pdeplus.{family}.") and not _users_code.get():
+        way_out = "look at it first, then give --trust-code (Python: trust_code=True)"
+        raise UserError(f"{family}: {name!r} would import the module {path}, which is no part of pdeplus; {way_out}")
+    try:
+        if path == name and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{family}: {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may do anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        place = "" if isinstance(error, SyntaxError) else f" in {frame.filename} line {frame.lineno}"  # it has its own
+        raise UserError(f"{family}: {name!r} fails{place}: {reason}") from error
 
 
 def require(*names: str, purpose: str, extra: str) -> list[Any]:

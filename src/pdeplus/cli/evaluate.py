@@ -1,5 +1,6 @@
-"""Test runs or an .onnx file on clean, corrupted or attacked images; what is already measured is kept.
+"""Test models on clean, corrupted or attacked images; what is already measured is kept.
 
+pdeplus evaluate timm:resnet18.a1_in1k --data my_pictures --report robust.html
 pdeplus evaluate runs/erm runs/pde
 pdeplus evaluate runs/pde --samples 0 1 5 10
 pdeplus evaluate runs/pde --files CIFAR-10-C
@@ -9,26 +10,32 @@ pdeplus evaluate model.onnx --data cifar10 --name mine --out mine
 """
 
 import argparse
+import re
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from .._lib.long_work import counting_bar
-from .._lib.registry import choices
+from .._lib.registry import FILES, choices
 from ..attacks.gradient_attacks import ATTACKS
 from ..attacks.steps import Norm
 from ..core.prediction import Average
 from ..errors import UserError
+from ..evaluation.given_models import folder_for, is_run
 from ..evaluation.loop import evaluate
-from ..evaluation.records import Selection
-from ..evaluation.summary import Series, accuracies_by_test, scores, series_of
-from ..evaluation.test_sets import Wanted
+from ..evaluation.records import Record, Selection, identity
+from ..evaluation.summary import Series, accuracies_by_test, on_measured_tests, scores, series_of
+from ..evaluation.test_sets import Wanted, is_folder
+from ..training.run_folder import Run
 from .base import add_choice, add_trust, build_data, pick
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", metavar="RUN", help="run folder or .onnx file")
+    about = "run folder, URI (timm:NAME, torchvision:NAME, hf:NAME), .onnx, .pt2 or .safetensors file, dotted name"
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=about)
     add_choice(parser, "--suite", Wanted, default="corruptions", help="which test sets (default: corruptions)")
     parser.add_argument("--samples", nargs="+", type=int, metavar="E", help="noisy passes; several numbers: a curve")
     add_choice(parser, "--average", Average, help="what the noisy passes average")
@@ -37,10 +44,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     selections = [name for name in choices(Selection) if name != "given"]  # which is a model without a choice
     parser.add_argument("--selection", choices=selections, default="validation", help=selection)
-    parser.add_argument("--data", nargs="+", metavar=("NAME", "KEY=VALUE"), help="another data set and its options")
+    about = "folder of class folders, or another data set, and its options"
+    parser.add_argument("--data", nargs="+", metavar=("FOLDER", "KEY=VALUE"), help=about)
+    parser.add_argument("--report", metavar="FILE", help="write a page with the verdict, figures and flipped pictures")
     parser.add_argument("--files", metavar="DIR", help="read corrupted images from here, e.g. CIFAR-10-C")
+    about = "some corruptions only, also your own by dotted name (default: the suite's)"
+    parser.add_argument("--corruption", nargs="+", metavar="NAME", help=about)
     parser.add_argument("--severity", nargs="+", type=int, metavar="N", help="severities, 1 to 5 (default: all)")
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="images per test set (default: all)")
+    extent = parser.add_mutually_exclusive_group()
+    quick = "300 images, severities 1, 3 and 5 (default for images of more than 128 pixels)"
+    extent.add_argument("--quick", action="store_true", help=quick)
+    extent.add_argument("--full", action="store_true", help="all images, all severities")
+    about = "test again with BatchNorm adapted to each test batch, as a row marked: uses test images"
+    parser.add_argument("--adapt", action="store_true", help=about)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of corruptions and attack (default: 0)")
     parser.add_argument("--name", help="what tables call the model (default: its method)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile: faster after the first seconds")
@@ -68,31 +85,122 @@ def _fraction(text: str) -> float:
 def run(options: argparse.Namespace) -> None:
     """Evaluate each model with each number of samples, and print a line of results for each.
 
-    Behind an attacked one come the sanity checks. Nothing is printed before all are done.
+    Behind an attacked one come the sanity checks; with a report, or a model that is no run, a verdict and what to try
+    next. No result is printed before all are done.
     """
-    chosen = pick(options, "suite", "selection", "average", "files", "limit", "seed", "name", "out")
+    sort_words(options)
+    chosen = pick(options, "suite", "selection", "average", "files", "limit", "seed", "name")
     chosen |= pick(options, "compile", "trust_code")
-    chosen |= {"severities": sorted(set(options.severity))} if options.severity else {}
-    chosen |= _threat(options)
-    lines = list[str]()
+    chosen |= {"severities": tuple(sorted(set(options.severity)))} if options.severity else {}
+    chosen |= {"corruptions": options.corruption, "say": print, **_threat(options)}
+    chosen["quick"] = options.quick or (None if not (options.full or options.limit or options.severity) else False)
+    data, lines, measured, folders = _data(options), list[str](), list[Record](), dict[Path, None]()
     for model in options.models:
+        out = options.out or _folder_beside(options.report, model)
+        folders |= {Path(out or model): None}
         for samples in options.samples or [None]:
-            title = model if samples is None else f"{model} E={samples}"
-            data = build_data(options.data[0], options.data[1:]) if options.data else None
-            with counting_bar(title, None, " images") as watch, warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told below
-                records = evaluate(model, data=data, samples=samples, watch=watch, **chosen)
-            lines += [describe(series) for series in series_of(records)]
-            if model.endswith(".onnx") and not options.out:
+            records = _measured(options, model, {**chosen, "data": data, "samples": samples, "out": out})
+            measured += records
+            lines += [describe(series) for series in on_measured_tests(series_of(records))]
+            if not is_run(model) and not out:
                 lines.append("  these records are not kept; --out DIR keeps them for pdeplus report")
             r = records[0]
             if r.suite == "adversarial":
                 from ..evaluation.adversarial import sanity_lines
 
-                folder = Path(options.out or model) / ("oracle" if r.selection == "oracle" else "")
+                folder = Path(out or model) / ("oracle" if r.selection == "oracle" else "")
                 found = sanity_lines(folder, r.model, r.origin, r.weights, r.samples)
                 lines += [f"  sanity: {line}" for line in found]
     print("\n".join(lines))
+    if options.report or not all(map(is_run, options.models)):
+        _conclude(options, measured, list(folders))
+
+
+def _measured(options: argparse.Namespace, model: str, chosen: dict[str, Any]) -> list[Record]:
+    """The records of a model and, if asked for, of the same with adapted BatchNorm, where there is any."""
+    samples = chosen["samples"]
+    with counting_bar(model if samples is None else f"{model} E={samples}", None, " images") as watch:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
+            records = evaluate(model, watch=watch, **chosen)
+        if options.adapt:
+            again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
+            try:
+                records += evaluate(model, watch=watch, **again)
+            except UserError as error:  # the model itself could be evaluated
+                print(f"{model}: {error}")
+    return records
+
+
+def _quiet(line: str) -> None:
+    """What was said of the model is not said again."""
+
+
+def sort_words(options: argparse.Namespace) -> None:
+    """Take models out of what --data and --corruption have swallowed; without any model that is refused."""
+    given: list[list[str] | None] = [options.data, options.corruption]
+    for words in (words for words in given if words):
+        for word in [word for word in words[1:] if not re.match(r"[\w.]+=", word)]:
+            if is_run(word) or Path(word.partition("?")[0]).suffix in FILES or ":" in word:
+                words.remove(word)
+                options.models.append(word)
+    if not options.models:
+        raise UserError("evaluate needs a MODEL: a RUN folder, a URI, an .onnx file; see: pdeplus evaluate --help")
+
+
+def _data(options: argparse.Namespace) -> Any:
+    """What to test on: one folder for all models, as the first takes it, or a named data set."""
+    if not options.data:
+        return None
+    name, *settings = options.data
+    if not is_folder(name):
+        return build_data(name, settings)
+    wrong = next((setting for setting in settings if "=" not in setting), None)
+    if wrong is not None:
+        raise UserError(f"{wrong!r} is not of the form key=value")
+    text = f"{name}?{'&'.join(s.removeprefix('data.') for s in settings)}" if settings else name
+    return folder_for(text, options.models, options.trust_code)
+
+
+def _folder_beside(report: str | None, model: str) -> Path | None:
+    """Where the records of a model without a folder go if there is a report: into a folder beside it."""
+    if report is None or is_run(model):
+        return None
+    return Path(report).with_suffix("") / re.sub(r"[^\w.=-]+", "-", model).strip("-")
+
+
+def _conclude(options: argparse.Namespace, records: Sequence[Record], folders: Sequence[Path]) -> None:
+    """Print a verdict on each model and what to try next, and write the report."""
+    from ..reports.inputs import gather, groups_of
+    from ..reports.verdict import verdict
+
+    groups = [group for group in groups_of(records, "ERM") if group.suite in ("corruptions", "cbar")]
+    verdicts = [verdict(line, group.main_score) for group in groups for line in group.lines]
+    tries = _try_next(options) if verdicts else []
+    print("\n".join([*verdicts, *(f"Try next: {command}" for command in tries)]) or "", end="\n" * bool(verdicts))
+    if options.report:
+        from ..reports.page import report
+
+        known, material = {identity(r) for r in records}, gather(folders)
+        material = replace(material, records=tuple(r for r in material.records if identity(r) in known))
+        print(report(material, options.report, title="How robust is it?", try_next=tries))
+
+
+def _try_next(options: argparse.Namespace) -> list[str]:
+    """Commands that may make the first model more robust, or show what would."""
+    model, root = options.models[0], (options.data or [""])[0]
+    tries = list[str]()
+    if is_run(model):
+        method = Run(Path(model), options.trust_code).config.method.name
+        if method == "erm":
+            tries.append(f"pdeplus train {model}/config.toml method.name=pde_plus --out {model.rstrip('/')}-pde")
+        elif method.startswith("pde_plus") and not options.samples:
+            tries.append(f"pdeplus evaluate {model} --samples 10")
+    else:
+        own = f" 'model.name={model}'" if ":" in model else ""
+        pictures = root if is_folder(root) else "FOLDER_OF_TRAINING_PICTURES"
+        tries.append(f"pdeplus train finetune data.root={pictures}{own} --out runs/finetuned")
+    return tries
 
 
 def _threat(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,6 +225,8 @@ def describe(series: Series) -> str:
     noise = f", E={series.samples}" if series.samples else ""
     shown = [f"{label} {100 * found[name].mean:.2f} %" for name, label in _SHOWN.items() if name in found]
     shown += [f"{name} {100 * cells[name, 0].mean:.2f} %" for name in series.attacks]
+    if "part" in found:
+        shown.insert(1, f"corrupted ({series.extent}) {100 * found['part'].mean:.2f} %")
     gaps = [f"{len(cells)} of {len(series.wanted)} test sets missing" for cells in series.gaps.values()]
     leak = ", chosen on these very test sets" if series.selection == "oracle" else ""
     return f"{series.label} ({series.selection}{noise}{leak}), {series.origin}: {', '.join(shown + gaps)}"

@@ -1,4 +1,4 @@
-"""Export a run's network as one file, compared with the original before it is kept.
+"""Export the network of a run, or one by URI, as one file, compared with the original before it is kept.
 
 pdeplus export demo/pde_plus --format onnx --out digits.onnx
 """
@@ -6,12 +6,12 @@ pdeplus export demo/pde_plus --format onnx --out digits.onnx
 import argparse
 
 from ..evaluation.deployment import Format, export
-from ..training.run_folder import Run
+from ..evaluation.given_models import open_run_or_model
 from .base import add_choice, add_selection, add_trust
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("run", metavar="MODEL", help="run folder, URI such as timm:NAME, or dotted name")
     add_choice(parser, "--format", Format, required=True, help="ONNX, or torch's exported program")
     parser.add_argument("--out", metavar="FILE", help="new file (default: model.onnx or model.pt2 in the run folder)")
     add_selection(parser)
@@ -21,5 +21,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the file, and print where it is and how closely it agrees."""
-    run = Run.load(options.run, trust_code=options.trust_code)
+    run = open_run_or_model(options.run, options.trust_code)
     print(export(run, options.format, options.out, selection=options.selection, force=options.force))

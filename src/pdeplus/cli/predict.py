@@ -1,4 +1,4 @@
-"""Classify pictures with a trained run, and say how sure it is.
+"""Classify pictures with a run or another model, and say how sure it is.
 
 pdeplus predict demo/pde_plus a.png holiday_pictures --samples 10
 """
@@ -6,12 +6,12 @@ pdeplus predict demo/pde_plus a.png holiday_pictures --samples 10
 import argparse
 
 from ..evaluation.deployment import Prediction, format_predictions, predict_pictures
-from ..training.run_folder import Run
+from ..evaluation.given_models import open_run_or_model
 from .base import add_selection, add_trust, pick
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("run", metavar="MODEL", help="run folder, URI such as timm:NAME, or .onnx or .pt2 file")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="picture or folder of pictures")
     parser.add_argument("--samples", type=int, metavar="E", help="noisy passes (default: the method's own; 0: none)")
     add_selection(parser)
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     chosen = pick(options, "samples", "selection", "top", "seed")
     rows = list[Prediction]()
     try:
-        for row in predict_pictures(Run.load(options.run, trust_code=options.trust_code), options.images, **chosen):
+        for row in predict_pictures(open_run_or_model(options.run, options.trust_code), options.images, **chosen):
             if options.json:
                 print(row.to_json())
             else:

@@ -20,6 +20,8 @@ Constants = Literal["cifar", "tiny", "imagenet"]
 Family = Literal["noise", "blur", "weather", "digital"]
 CBar = Literal["cbar"]
 """Stands for a family where a corruption is one of the ten of C̄."""
+Own = Literal["own"]
+"""Stands for a family where a corruption is a user's own."""
 SEVERITIES = (1, 2, 3, 4, 5)
 VALUES_AT_ONCE = 400_000
 """Channel values in a chunk: as floats these stay in the processor's cache."""
@@ -38,6 +40,11 @@ class Draws:
     def __init__(self, seed: int, purpose: Sequence[str | int], indices: Sequence[int], device: torch.device) -> None:
         self.device = device
         self._streams = [torch.Generator().manual_seed(derive(seed, *purpose, i)) for i in indices]
+
+    @property
+    def streams(self) -> Sequence[torch.Generator]:
+        """A generator on the CPU for each image."""
+        return self._streams
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, N×shape."""
@@ -64,7 +71,7 @@ class Corruption:
     """A named way of spoiling images, with the constants of its five severities in each benchmark."""
 
     name: str
-    family: Family | CBar
+    family: Family | CBar | Own
     extra: bool
     """One of the four kept for validation, not of those for testing."""
     seeded: bool

@@ -2,21 +2,22 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from types import ModuleType
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, TypeVar, final, get_args
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from .._lib.registry import unknown
+from .._lib.registry import load_module, unknown
 from .._lib.seeds import derive
 from ..data._pictures import as_bytes
 from ..errors import UserError
 from . import blur, cbar, digital, noise, weather
-from .base import SEVERITIES, Constants, Corruption, apply, fitting_constants
+from .base import SEVERITIES, Constants, Corruption, Draws, apply, fitting_constants
 from .extra import EXTRA
 
 
@@ -177,7 +178,36 @@ def _in_colour(given: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
 
 
 def find(name: str) -> Corruption:
-    """The corruption of that name; an unknown name is answered with the known ones."""
+    """The corruption of that name, or a user's own by its dotted name; an unknown one is answered with the known ones.
+
+    A user's own is what the decorator `corruption` makes, or a function of a float image C×H×W in [0, 1], the severity
+    and a seeded generator that gives such an image.
+    """
+    if "." in name.strip("."):
+        module, _, own = name.rpartition(".")
+        found = getattr(load_module("corruptions", module, module), own, None)
+        if isinstance(found, Corruption):
+            return replace(found, name=name)
+        if not callable(found):
+            raise UserError(f"corruptions: {name!r}: the module {module} has no function {own}")
+        severities = dict.fromkeys(get_args(Constants), tuple(SEVERITIES))
+        return Corruption(name, "own", False, True, severities, partial(_each_image, found, name))
     if name not in KNOWN:
         raise unknown(f"corruption {name!r}", name, KNOWN)
     return KNOWN[name]
+
+
+def _each_image(function: Callable[..., Any], name: str, x: Tensor, draws: Draws, severity: int) -> Tensor:
+    """A user's function on each image, whose mistakes are told by name."""
+    done = list[Tensor]()
+    for image, stream in zip(x / 255, draws.streams, strict=True):
+        try:
+            out = torch.as_tensor(function(image, severity, stream))
+        except Exception as error:  # a user's function may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"corruption {name} fails at severity {severity}: {reason}") from error
+        if out.shape != image.shape:
+            shapes = ("×".join(map(str, t.shape)) for t in (image, out))
+            raise UserError("corruption {} makes {} of an image of {}".format(name, *reversed([*shapes])))
+        done.append(out.float())
+    return torch.stack(done) * 255

@@ -12,11 +12,16 @@ from ._pictures import MEMORY_GB, Files, Interpolation, is_picture
 from ._reading import class_folders, labelled_pictures
 from .base import Images, Source, check_fraction, check_least, check_size, hold_out
 
+TESTS = ("test", "testing", "val", "valid", "validation")
+"""What a folder of test pictures may be called."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Source):
     """Class folders in train/ and in test/ (or val/), or in one folder of which a fixed part is held out for test.
+
+    A folder with test/ alone is for testing alone.
 
     Pictures may be of any size and common format: the centre square is resized. Files of other kinds are ignored.
     """
@@ -26,7 +31,7 @@ class ImageFolder(Source):
     size: int = 64
     """Side of the images in pixels."""
     held_out: float = 0.2
-    """Fraction of each class that is the test set, where there is no folder test/ or val/."""
+    """Fraction of each class that is the test set, where there is no folder test/ or val/; 1 for testing alone."""
     seed: int = 0
     """Decides which pictures are held out."""
     flip: bool = True
@@ -43,7 +48,8 @@ class ImageFolder(Source):
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        check_fraction("held_out", self.held_out)
+        if self.held_out != 1:
+            check_fraction("held_out", self.held_out)
         check_least("read_size", self.read_size, 0)
         if not 0 < self.crop <= 1:
             raise UserError(f"data.crop={self.crop} must be above 0 and at most 1")
@@ -60,6 +66,8 @@ class ImageFolder(Source):
 
     def train(self) -> Images:
         train, test = self._folders()
+        if test == train or (test is None and self.held_out == 1):
+            raise UserError(f"{self.root} has no pictures to learn from: all of them are the test set")
         if test is not None:
             self._check_test(train, test)
         images = self._pictures(train, self.read_size)
@@ -67,6 +75,8 @@ class ImageFolder(Source):
 
     def test(self) -> Mapping[str, Images]:
         train, test = self._folders()
+        if test is None and self.held_out == 1:
+            return {"test": self._pictures(train)}
         if test is None:
             return {"test": hold_out(self._pictures(train), self.held_out, self.seed, "image_folder", self.classes)[1]}
         self._check_test(train, test)
@@ -94,12 +104,18 @@ class ImageFolder(Source):
         return labelled_pictures(folder, self.classes, read_size or self.size, self.memory_gb, **shown)
 
     def _folders(self) -> tuple[Path, Path | None]:
-        """The folder to learn from, and the one to test on if there is one."""
+        """The folder to learn from, and the one to test on if there is one; the same twice where that is all."""
         root = Path(self.root).expanduser()
         if not root.is_dir():
             raise UserError(f"data.root={self.root!r}: there is no such folder")
-        train = _part(root, ("train", "training"))
-        return (train, _part(root, ("test", "testing", "val", "valid", "validation"))) if train else (root, None)
+        train, test = _part(root, ("train", "training")), _part(root, TESTS)
+        if train is None and test is not None and all(name.lower() in TESTS for name in _folder_names(root)):
+            train = test
+        return (train, test) if train else (root, None)
+
+
+def _folder_names(root: Path) -> list[str]:
+    return [entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__"))]
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:

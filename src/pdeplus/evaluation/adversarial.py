@@ -129,6 +129,9 @@ def build_threat(attack: Attack | str | None, epsilons: Sequence[float] | None, 
     sizes = tuple(sorted(set(own if epsilons is None else epsilons)))
     if not sizes or not all(0 < size < math.inf for size in sizes):
         raise UserError(f"epsilons={list(sizes)} must be at least one number above 0, such as 8/255")
+    if chosen.norm == "linf" and sizes[-1] > 1:
+        meant = f"; did you mean {sizes[-1]:g}/255?" if sizes[-1] <= 255 else ""
+        raise UserError(f"epsilon {sizes[-1]:g} is more than the whole range of a pixel, 0 to 1{meant}")
     passes = EOT if eot is None else eot
     if passes < 0:
         raise UserError(f"eot={passes} must be 0 (the network without its noise) or more")

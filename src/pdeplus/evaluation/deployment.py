@@ -1,7 +1,4 @@
-"""A trained run at work: the plain network it leaves behind, its predictions for pictures, its export into one file.
-
-An exported ONNX file, or anyone's, is a function of tensors again: `OnnxModel`.
-"""
+"""A trained run at work: the plain network it leaves behind, its predictions for pictures, its export into one file."""
 
 import contextlib
 import copy
@@ -20,7 +17,7 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
-from .._lib.files import aside, readable, write_synced
+from .._lib.files import aside, write_synced
 from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
@@ -33,6 +30,7 @@ from ..data._pictures import fit_square, picture_files, read_picture
 from ..errors import RunFailed, UserError, check_choice
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
+from .given_models import Given, OnnxModel, is_run, names_a_model, open_model
 
 BATCH = 64
 """Pictures per forward pass."""
@@ -42,16 +40,19 @@ TOLERANCE = 1e-4
 """Largest difference of a logit between file and network."""
 BATCH_SIZES = (1, 2, 5)
 """Batch sizes at which the two are compared."""
-DTYPES = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
-"""What the input of an ONNX file may be."""
 
 
 def load_model(path: str | Path, selection: Selection = "validation", *, trust_code: bool = False) -> nn.Module:
-    """A run's network as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
+    """A run's network, or one by URI, as a plain classifier: float images in [0, 1], B×C×H×W, to logits, B×classes.
 
     It is in eval mode and deterministic; gradients reach the images, and no parameter asks for one. Code outside
     pdeplus that the folder's config names is refused unless `trust_code` is true.
     """
+    if not is_run(path) and names_a_model(str(path)):
+        model = open_model(path).model
+        if not isinstance(model, nn.Module):
+            raise UserError(f"{path} is no torch module; pp.evaluate and pdeplus predict take it as it is")
+        return model
     return plain(Run.load(path, trust_code=trust_code).network(selection)).requires_grad_(False)
 
 
@@ -82,7 +83,7 @@ def plain(net: nn.Module) -> nn.Module:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a run says of one picture."""
+    """What a model says of one picture."""
 
     image: str
     """The picture's path."""
@@ -103,7 +104,7 @@ class Prediction:
 
 
 def predict_pictures(
-    run: Run,
+    run: Run | Given,
     paths: Sequence[str | Path],
     *,
     samples: int | None = None,
@@ -116,7 +117,7 @@ def predict_pictures(
     Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end.
 
     Args:
-        run: finished.
+        run: finished, or another classifier, which has no noise to sample.
         paths: files and folders.
         samples: noisy passes E; None for the method's own, 0 for the plain network.
         selection: which epoch's weights.
@@ -125,30 +126,37 @@ def predict_pictures(
     """
     if top < 1:
         raise UserError(f"top={top} must be at least 1")
-    config, expects = run.config, run.expects
-    method = with_samples(build_method(config), config.method.name, samples, None)
+    expects, method = run.expects, None
+    if isinstance(run, Run):
+        method = with_samples(build_method(run.config), run.config.method.name, samples, None)
+    elif samples:
+        raise UserError(f"samples={samples}: {run.label} has no noise to sample; leave it out or take 0")
     channels, height, width = expects.shape
     if channels not in (1, 3) or height != width:
         wanted = "×".join(map(str, expects.shape))
-        raise UserError(f"{run.path} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
-    net, broken, start = run.network(selection), list[str](), 0
+        name = run.path if isinstance(run, Run) else run.label
+        raise UserError(f"{name} takes images of {wanted}; pictures can be made 1×S×S or 3×S×S only")
+    net, broken, start = run.network(selection) if isinstance(run, Run) else run.model, list[str](), 0
+    passes, average = (method.samples, method.average) if method else (0, "probabilities")
     for names, x in _batches(paths, expects, broken):
-        if method.samples:
-            logits = sample_logits(net, x, method.samples, generator=generator_for(seed, "predict", start))
-        else:
+        if passes and isinstance(net, nn.Module):
+            logits = sample_logits(net, x, passes, generator=generator_for(seed, "predict", start))
+        elif isinstance(net, nn.Module):
             with torch.no_grad(), evaluating(net), no_diffusion(net):
                 logits = logits_of(net(x))[None]
-        best, order = averaged(logits, method.average).sort(stable=True, dim=-1, descending=True)
+        else:
+            logits = logits_of(net(x))[None]
+        best, order = averaged(logits, average).sort(stable=True, dim=-1, descending=True)
         each = logits.softmax(-1)
         for i, name in enumerate(names):
-            labels = [expects.classes[int(k)] for k in order[i, :top]]
+            labels = [expects.classes[int(k)] if expects.classes else str(int(k)) for k in order[i, :top]]
             yield Prediction(
                 image=name,
                 label=labels[0],
                 probability=float(best[i, 0]),
-                spread=float(each[:, i, order[i, 0]].std(correction=0)) if method.samples else None,
+                spread=float(each[:, i, order[i, 0]].std(correction=0)) if passes else None,
                 top=tuple(zip(labels, map(float, best[i, :top]), strict=True)),
-                samples=method.samples,
+                samples=passes,
             )
         start += len(names)
     if broken:
@@ -187,20 +195,21 @@ class Exported:
 
 
 def export(
-    run: Run,
+    run: Run | Given,
     format: Format,
     out: str | Path | None = None,
     *,
     selection: Selection = "validation",
     force: bool = False,
 ) -> Exported:
-    """Write the plain network of a run into one file; `out` is model.onnx or model.pt2 in its folder by default.
+    """Write the plain network of a run, or one by URI, into one file; `out` is model.onnx or model.pt2 in its folder.
 
     The file takes float images in [0, 1], B×C×H×W with any B, and gives logits. One that disagrees with the network is
     not left behind, and an existing file stays as it was unless `force` is true.
     """
     check_choice("format", format, Format)
-    path = Path(out) if out is not None else run.path / f"model{SUFFIX[format]}"
+    folder = run.path if isinstance(run, Run) else Path()
+    path = Path(out) if out is not None else folder / f"model{SUFFIX[format]}"
     if path.is_dir():
         raise UserError(f"{path} is a folder; give --out a file's name")
     if path.exists() and not force:
@@ -209,8 +218,13 @@ def export(
         raise UserError(f"{path}: there is no folder {path.parent}; make it first, or choose another --out")
     if format == "onnx":
         require("onnx", "onnxscript", "onnxruntime", purpose="export --format onnx", extra="onnx")
-    model, expects = load_model(run.path, selection, trust_code=run.trust_code), run.expects
-    weights = f"epoch {run.weights(selection)[0]} ({selection})"
+    if isinstance(run, Run):
+        model, weights = load_model(run.path, selection, trust_code=run.trust_code), run.weights(selection)[0]
+        weights, expects = f"epoch {weights} ({selection})", run.expects
+    elif isinstance(run.model, nn.Module):
+        model, weights, expects = run.model, run.label, run.expects
+    else:
+        raise UserError(f"{run.label} is an exported file already; a network by URI or a run can be exported")
     data = _encoded(model, expects, format)
     with aside(path) as written:
         write_synced(written, data)
@@ -319,77 +333,3 @@ def _files(paths: Sequence[str | Path], broken: list[str]) -> Iterator[Path]:
         if not found:
             broken.append(f"{path} holds no pictures")
         yield from found
-
-
-@final
-class OnnxModel:
-    """An ONNX classifier on the CPU: float images, B×C×H×W, to float32 logits, B×classes.
-
-    Any batch size is taken, also by a file whose batch size is fixed; rows do not depend on their neighbours
-    where they do not in the file's network.
-    """
-
-    classes: tuple[str, ...] | None
-    """Names of the labels 0, 1, …, where the file tells them."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        (runtime,) = require("onnxruntime", purpose=f"{path}: reading ONNX", extra="onnx")
-        if not self.path.is_file():
-            raise UserError(f"{path}: there is no such file")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4  # what is wrong is said once, in the error
-        options.intra_op_num_threads = torch.get_num_threads()
-        try:
-            self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime raises all kinds
-            raise UserError(f"{path} cannot be read as an ONNX network: {_line(error)}") from error
-        inputs = self._session.get_inputs()
-        if len(inputs) != 1 or inputs[0].type not in DTYPES or len(inputs[0].shape) != 4:
-            found = ", ".join(f"{i.type} {_shape(i.shape)}" for i in inputs)
-            raise UserError(f"{path} takes {found}; a network of one input of floats, B×C×H×W, is needed")
-        self._input, self._shape = inputs[0], cast("list[int | str | None]", inputs[0].shape)
-        self.classes = _classes(self._session)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Logits, B×classes, in float32."""
-        size, *wanted = self._shape
-        fits = x.ndim == 4 and all(not isinstance(w, int) or w == n for w, n in zip(wanted, x.shape[1:], strict=True))
-        if not fits or not x.is_floating_point():
-            kind = str(x.dtype).removeprefix("torch.")
-            raise UserError(f"{self.path} takes floats of {_shape(['B', *wanted])}, not {kind} of {_shape(x.shape)}")
-        if not isinstance(size, int):
-            return self._run(x)
-        parts = list[Tensor]()
-        for start in range(0, max(len(x), 1), size):
-            part = x[start : start + size]
-            filled = torch.cat([part, part.new_zeros(size - len(part), *part.shape[1:])])
-            parts.append(self._run(filled)[: len(part)])
-        return torch.cat(parts)
-
-    def _run(self, x: Tensor) -> Tensor:
-        array = x.detach().cpu().to(DTYPES[self._input.type]).contiguous().numpy()
-        try:
-            logits = torch.from_numpy(self._session.run(None, {self._input.name: array})[0]).float()
-        except Exception as error:  # the runtime raises all kinds
-            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {_line(error)}") from error
-        if logits.ndim != 2 or len(logits) != len(x):
-            raise UserError(f"{self.path} gives {_shape(logits.shape)} for {len(x)} images; B×classes is needed")
-        return logits
-
-
-def _classes(session: Any) -> tuple[str, ...] | None:
-    """Names from the file's metadata; what another program may have put there is no list of names."""
-    with contextlib.suppress(ValueError, RecursionError):  # the metadata may not even be text
-        names = json.loads(session.get_modelmeta().custom_metadata_map.get("classes") or "null")
-        if isinstance(names, list) and all(isinstance(name, str) for name in cast(list[Any], names)):
-            return tuple(readable(name) for name in cast(list[str], names))
-    return None
-
-
-def _shape(sizes: Sequence[Any]) -> str:
-    return "×".join(str(size) for size in sizes) or "a single number"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

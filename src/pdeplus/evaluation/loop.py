@@ -1,32 +1,32 @@
 """Evaluation: a model × a suite of test sets → records, one for each test set, and some of the images to look at."""
 
-import base64
-import io
-import json
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from .._lib.environment import environment
-from .._lib.files import held_in_turn, make_folder, write_file
+from .._lib.files import held_in_turn, make_folder
 from .._lib.seeds import generator_for
 from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
+from ..corruptions.suite import NAMES
 from ..data.base import Source, index_batches
 from ..errors import RunFailed, UserError, check_choice
 from ..training.run_folder import Run, build_source
-from .metrics import apply_temperature, fit_temperature, measures, score
+from .given_models import COLOURS, Given, folder_for, is_run, names_a_model, open_model
+from .metrics import apply_temperature, confusion, fit_temperature, measures, score
 from .records import CLEAN, Record, Selection, append_records, identity, read_records
-from .test_sets import TestSet, TestSuite, Wanted, as_source, build_suite
+from .samples import SAMPLES_FILE, add_samples, samples_of, shown_severities
+from .test_sets import TestSet, TestSuite, UserImages, Wanted, as_source, build_suite, is_folder
 from .tested_models import ModelUnderTest, Outputs, tested_model, tested_run
 
 if TYPE_CHECKING:  # neither is loaded but for the adversarial suite
@@ -34,10 +34,15 @@ if TYPE_CHECKING:  # neither is loaded but for the adversarial suite
     from .adversarial import Threat
 
 FILE = "records.jsonl"
-SAMPLES_FILE = "samples.json"
 LOCK_FILE = "evaluate.lock"
-SHOWN_SEVERITIES = (0, 3)
-"""Sample images are clean ones and those in the middle of the range."""
+BIG = 128
+"""Side in pixels above which images are big: testing a few of them is the rule."""
+QUICK_IMAGES, QUICK_SEVERITIES = 300, (1, 3, 5)
+"""What a quick evaluation tests."""
+PROBED = 4
+"""Images under each corruption that tell how long an evaluation will take."""
+NAMED_CLASSES = 100
+"""Most classes whose confusion a record holds."""
 BATCH = 250
 """Images per forward pass."""
 UNMEASURED: dict[str, Any] = {"n": 1, "correct": 0, "nll": 0.0, "brier": 0.0, "ece": 0.0, "seconds": 0.0}
@@ -56,8 +61,11 @@ def evaluate(
     name: str | None = None,
     out: str | Path | None = None,
     files: str | Path | None = None,
+    corruptions: Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
     limit: int = 0,
+    quick: bool | None = False,
+    adapt: bool = False,
     seed: int = 0,
     attack: "Attack | str | None" = None,
     epsilons: Sequence[float] | None = None,
@@ -67,6 +75,7 @@ def evaluate(
     batch_size: int = BATCH,
     trust_code: bool = False,
     watch: Watch | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[Record]:
     """Test a model and return a record for each test set; the clean one comes first.
 
@@ -74,18 +83,22 @@ def evaluate(
     seeded: an evaluation repeated with the same settings gives the same numbers.
 
     Args:
-        model: a Run or its folder; or a torch module, an .onnx file or any function from float images B×C×H×W in [0, 1]
-            to logits B×classes (or to an object with `.logits`).
+        model: a Run or its folder; a URI such as "timm:resnet18"; an .onnx or .pt2 file; a torch module or
+            any function from float images B×C×H×W in [0, 1] to logits B×classes (or to an object with `.logits`).
         suite: "clean", "corruptions" (fifteen), "all_corruptions" (nineteen), "cbar" (C̄), "domains" or "adversarial".
-        data: name of a data set, a Source or a pair (images, labels); a run has its own.
+        data: name of a data set, a folder of class folders (options behind a question mark), a Source, a pair (images,
+            labels), a torch Dataset or DataLoader of such pairs; a run has its own.
         samples: noisy passes E; 0 for none; None for what the run's method does.
         average: what these average: "probabilities" or "logits".
         selection: which of a run's weights: "last", "validation" or "oracle", which looks at the test sets.
         name: what tables call the model.
         out: folder for records.jsonl; of a run, by default, the run's own; else nothing is written.
         files: folder of corrupted images, such as CIFAR-10-C, to read instead of corrupting the test images.
+        corruptions: some corruptions by name, also your own by dotted name, in place of the suite's.
         severities: of the corruptions.
         limit: at most so many images of each test set; 0 for all.
+        quick: test 300 images at severities 1, 3 and 5, where neither is set; None: if they are larger than 128 pixels.
+        adapt: take BatchNorm's statistics from each test batch; the model's name says that this uses test images.
         seed: of the corruptions, or of the attack.
         attack: of the adversarial suite: "fgsm", "pgd" (the default), "apgd_ce" or "apgd_dlr" with their defaults, or
             one configured, such as attacks.PGD(norm="l2", steps=20, restarts=3). Its checks go into sanity.json.
@@ -97,19 +110,29 @@ def evaluate(
         batch_size: images per forward pass.
         trust_code: whether code outside pdeplus that a run folder's config names may be imported.
         watch: told of progress.
+        say: told what the model takes and, of big images, how long it will take.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
     threat = _threat(suite, attack, epsilons, eot, seed)
-    run, source, label = _run_and_data(model, data, trust_code)
-    tests = build_suite(source, label, suite, files=files, severities=severities, limit=limit, seed=seed)
+    model, source, label = open_model_and_data(model, data, trust_code)
+    if isinstance(model, Given):
+        say(model.about)
+    first = next(iter(source.test().values()))
+    big = (first.stored.shape[-1] if isinstance(first.stored, Tensor) else first.stored.size) > BIG
+    if (quick or (quick is None and big)) and suite in NAMES and files is None:
+        severities = QUICK_SEVERITIES if severities == SEVERITIES else severities
+        limit = limit or (QUICK_IMAGES if len(first) > QUICK_IMAGES else 0)
+    chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
+    tests = build_suite(source, label, suite, files=files, **chosen)
+    run = model if isinstance(model, Run) else None
     folder = Path(out) if out is not None else run.path if run else None
-    how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile}
+    how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile, "adapt": adapt}
     oracle = run is not None and selection == "oracle"
     place = folder / "oracle" if folder and oracle else folder
     found = list[list[Record]]()
-    for tested in _models(run or model, tests, selection, outputs, how):
-        found.append(measure(tested, tests, threat, place, batch_size, watch))
+    for tested in _models(model, tests, selection, outputs, how):
+        found.append(measure(tested, tests, threat, place, batch_size, watch, say if big else None))
     return _best(found, cast(Path, folder)) if oracle else found[0]
 
 
@@ -120,6 +143,7 @@ def measure(
     folder: Path | None,
     batch_size: int,
     watch: Watch | None,
+    say: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """The records of all test sets; those that the folder holds are not measured again, the others are added to it.
 
@@ -127,14 +151,14 @@ def measure(
     """
     if threat is not None:
         tests = threat.against(tested, tests)
-    if tested.classes is not None:
-        _check_classes(len(tested.classes), tests, tested.classes)
+    if tested.classes is not None and len(tested.classes) < len(tests.classes):
+        raise UserError(f"the model tells {len(tested.classes)} classes apart, {tests.data} has {len(tests.classes)}")
     turn = nullcontext()
     if folder is not None:
         make_folder(folder)
         turn = held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process")
     with turn:
-        return _measure_missing(tested, tests, threat, folder, batch_size, watch)
+        return _measure_missing(tested, tests, threat, folder, batch_size, watch, say)
 
 
 def _measure_missing(
@@ -144,6 +168,7 @@ def _measure_missing(
     folder: Path | None,
     batch_size: int,
     watch: Watch | None,
+    say: Callable[[str], None] | None,
 ) -> list[Record]:
     known = _recorded(folder / FILE) if folder is not None else {}
     now = environment()
@@ -157,15 +182,20 @@ def _measure_missing(
     else:  # all are as long as the clean one
         total = len(tests.sets[0].read()) * len(missing)
     tell: Callable[[int], object] = (lambda n: watch(n, total)) if watch else (lambda n: None)
-    records = list[Record]()
+    if say is not None and len(missing) > 1:
+        say(_expected(tested, tests, missing))
+    records, pictured = list[Record](), () if folder is None or tested.adapted else shown_severities(tests.sets)
     for test, draft in drafts:
         if test not in missing:
             records.append(known[identity(draft)])
             continue
-        record, samples = _measure_one(tested, tests, test, replace(draft, **cost), temperature, batch_size, tell)
+        done = _measure_one(tested, tests, test, replace(draft, **cost), temperature, batch_size, tell)
+        record = done.record
         if folder is not None:
-            if samples:  # before their record, which says that this test set is done
-                _add_samples(folder / SAMPLES_FILE, about, samples)
+            if test.severity in pictured:  # before their record, which says that this test set is done
+                clean = (tests.sets[0], records[0]) if records and tests.name in ("corruptions", "cbar") else None
+                samples = samples_of(test, done.x, done.p, done.labels, tested.classes or tests.classes, clean)
+                add_samples(folder / SAMPLES_FILE, about, samples)
             append_records(folder / FILE, [record])
         records.append(record)
         _warn_of_chance(record, len(tests.classes))
@@ -181,7 +211,9 @@ def _models(
     if not isinstance(model, Run):
         images = tests.sets[0].read()
         example = images.take(torch.arange(min(len(images), 8))).floats()
-        yield tested_model(model, outputs=outputs, example=example, **how)
+        if how["adapt"] and len(images) < 2:
+            raise UserError("BatchNorm cannot be adapted to one image; give more, or leave out --adapt (Python: adapt)")
+        yield tested_model(model, outputs=outputs, example=example, wanted=tests, **how)
         return
     check_choice("selection", selection, Selection)
     if selection == "given":
@@ -196,7 +228,7 @@ def _models(
         raise UserError(f"{model.path} kept no epochs' weights; {way_out}")
     chosen = model.kept.items() if selection == "oracle" else [model.weights(selection)]
     for epoch, weights in chosen:
-        yield tested_run(model, selection=selection, weights=weights, epoch=epoch, **how)
+        yield tested_run(model, selection=selection, weights=weights, epoch=epoch, wanted=tests, **how)
 
 
 def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
@@ -222,7 +254,7 @@ def _draft(tested: ModelUnderTest, tests: TestSuite, test: TestSet, batch_size: 
         corruption=test.corruption,
         severity=test.severity,
         origin=tests.origin,
-        batch=batch_size if tested.about["samples"] else 0,
+        batch=batch_size if tested.about["samples"] or tested.adapted else 0,
         **UNMEASURED,
         machine=machine,
         commit=now["commit"],
@@ -238,29 +270,66 @@ def _measure_one(
     temperature: float | None,
     batch_size: int,
     tell: Callable[[int], object],
-) -> tuple[Record, list[dict[str, Any]]]:
-    """The record of one test set, and samples of its images."""
-    every, labels, samples, seconds = list[Tensor](), list[Tensor](), list[dict[str, Any]](), 0.0
-    for i, (x, truth) in enumerate(test.batches(batch_size)):
+) -> "Measured":
+    """What one test set gave. An adapted model gets the images in a drawn order: a batch shows all classes then."""
+    every, labels, first, seconds, order = list[Tensor](), list[Tensor](), None, 0.0, None
+    if tested.adapted:
+        n = len(test.read())
+        order = torch.randperm(n, generator=generator_for(0, "adapt", n))
+        batch_size = -(-n // -(-n // batch_size))  # as many batches of nearly the same size
+    for i, (x, truth) in enumerate(test.batches(batch_size, order)):
         started = time.perf_counter()
         stream = generator_for(0, "evaluate", test.corruption, test.severity, i, device=tested.device)
         with torch.inference_mode():
             p = tested.predict(x.to(tested.device), stream).float().cpu()
-        _check_classes(p.shape[1], tests)
+        if tested.classes is None or p.shape[1] != len(tested.classes):
+            _check_classes(p.shape[1], tests)
         if not bool(p.isfinite().all()):
             raise RunFailed(f"the model's output is not finite on {test.corruption} {test.severity or ''}".rstrip())
         seconds += time.perf_counter() - started
         every.append(p.clone())
         labels.append(truth)
-        if i == 0:
-            samples = _samples(test, x, truth, p, tests.classes)
+        first = x if first is None else first
         tell(len(x))
+    assert first is not None
     p, y = torch.cat(every), torch.cat(labels)
+    if order is not None:
+        p, y = p[order.argsort()], y[order.argsort()]
     record = replace(draft, seconds=seconds, **score(p, y))
+    names = tested.classes or tests.classes
+    if p.shape[1] == len(names) <= NAMED_CLASSES and not tests.open_classes:
+        record = replace(record, classes=tuple(names), confusion=confusion(p, y))
     if temperature is not None:
         scaled = measures(apply_temperature(p, temperature), y)
         record = replace(record, temperature=temperature, **{f"scaled_{name}": value for name, value in scaled.items()})
-    return record, samples
+    return Measured(record, first, p, y)
+
+
+class Measured(NamedTuple):
+    """What one test set gave: the record, its first batch of images, all probabilities and labels in their order."""
+
+    record: Record
+    x: Tensor
+    p: Tensor
+    labels: Tensor
+
+
+def _expected(tested: ModelUnderTest, tests: TestSuite, missing: Sequence[TestSet]) -> str:
+    """How long it will take, from some images under each corruption."""
+    seconds, n = 0.0, len(tests.sets[0].read())
+    each = Counter(test.corruption for test in missing)
+    for test in {test.corruption: test for test in missing}.values():
+        started = time.perf_counter()
+        x, _ = next(test.batches(min(PROBED, n)))
+        with torch.inference_mode():
+            tested.predict(x.to(tested.device), generator_for(0, "expected", device=tested.device))
+        seconds += (time.perf_counter() - started) * n / len(x) * each[test.corruption]
+    levels = len({test.severity for test in missing if test.severity})
+    kinds = len(each) - (CLEAN in each)
+    words = f" × {kinds} corruption{'s' * (kinds > 1)} × {levels} severit{'ies' if levels > 1 else 'y'}"
+    shifted = words if levels else ""
+    duration = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
+    return f"{tested.about['model']}: {n} images of {tests.data}{shifted}: about {duration}"
 
 
 def _threat(
@@ -277,28 +346,32 @@ def _threat(
     return None
 
 
-def _run_and_data(model: object, data: object, trust_code: bool) -> tuple[Run | None, Source, str]:
-    """The run, where the model is one or its folder, and what to test on: the data set and its name."""
-    run = model if isinstance(model, Run) else None
-    if isinstance(model, str | Path) and Path(model).suffix != ".onnx":
-        run = Run.load(model, trust_code=trust_code)
-    if run is None and data is None:
-        given = "the name of a data set, or a Source, or a pair (images, labels)"
-        raise UserError(f"say what to test on: data= (--data) {given}")
-    return run, *as_source(build_source(run.config) if run and data is None else data)
+def open_model_and_data(model: object, data: object, trust_code: bool) -> tuple[object, Source, str]:
+    """The run, where the model is one or its folder, or the classifier that its name stands for; the data, their name.
 
-
-def _check_classes(n: int, tests: TestSuite, names: tuple[str, ...] = ()) -> None:
-    """Refuse another number of classes, or names in another order where both sides name theirs.
-
-    Labels of a user's images tell only how many classes there are at least.
+    A folder of pictures is read as the model takes them.
     """
+    if isinstance(model, str | Path) and (is_run(model) or not names_a_model(str(model))):
+        model = Run.load(model, trust_code=trust_code)
+    if isinstance(model, Run) and data is None:
+        return model, *as_source(build_source(model.config))
+    if data is None:
+        given = "a folder of class folders, the name of a data set, a Source, or a pair (images, labels)"
+        raise UserError(f"say what to test on: data= (--data) {given}")
+    source, label = as_source(folder_for(str(data), [model], trust_code) if is_folder(data) else data)
+    if isinstance(model, str | Path):
+        first = next(iter(source.test().values()))
+        channels = first.stored.shape[1] if isinstance(first.stored, Tensor) else COLOURS
+        known = not isinstance(source, UserImages) or source.named is not None
+        model = open_model(model, source.classes if known else None, channels)
+    return model, source, label
+
+
+def _check_classes(n: int, tests: TestSuite) -> None:
+    """Refuse another number of classes; labels of a user's images tell only how many there are at least."""
     wanted = len(tests.classes)
     if n < wanted or (n > wanted and not tests.open_classes):
         raise UserError(f"the model tells {n} classes apart, {tests.data} has {wanted}")
-    if names and names != tests.classes and not tests.open_classes:
-        a, b = next((a, b) for a, b in zip(names, tests.classes, strict=True) if a != b)
-        raise UserError(f"the model calls a class {a!r} that {tests.data} calls {b!r}: they must have the same names")
 
 
 def _recorded(path: Path) -> dict[tuple[Any, ...], Record]:
@@ -326,56 +399,9 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     """A model that only guesses on clean images was probably not given what it expects."""
     chance = 1 / classes
     bound = chance + 3 * math.sqrt(chance * (1 - chance) / record.n)  # of fewer images it may be all of them
-    if record.corruption == CLEAN and record.selection == "given" and record.accuracy <= bound < 1:
+    if record.adapted or record.corruption != CLEAN or record.selection != "given":
+        return
+    if record.accuracy <= bound < 1:
         found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
         way_out = "put any normalisation, resizing or order of classes into the model"
         warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=5)
-
-
-def _samples(
-    test: TestSet, x: Tensor, labels: Tensor, probabilities: Tensor, classes: Sequence[str]
-) -> list[dict[str, Any]]:
-    """The first image of a batch and the first that was taken for something else, with what was said of them.
-
-    None of severities that are not shown, nor of images that are neither grey nor in colour.
-    """
-    if test.severity not in SHOWN_SEVERITIES or x.shape[1] not in (1, 3):
-        return []
-
-    def name(label: Tensor) -> str:
-        return classes[int(label)] if label < len(classes) else str(int(label))
-
-    confidence, predicted = probabilities.max(-1)
-    wrong = [int(i) for i in (predicted != labels).nonzero()[:1]]
-    return [
-        {
-            "corruption": test.corruption,
-            "severity": test.severity,
-            "index": i,
-            "label": name(labels[i]),
-            "prediction": name(predicted[i]),
-            "confidence": round(float(confidence[i]), 4),
-            "png": _png(x[i]),
-        }
-        for i in dict.fromkeys([0, *wrong])
-    ]
-
-
-def _png(image: Tensor) -> str:
-    """Floats C×H×W in [0, 1] as PNG, base64."""
-    array = image.mul(255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    buffer = io.BytesIO()
-    Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _add_samples(path: Path, about: str, samples: list[dict[str, Any]]) -> None:
-    """Add to the samples that this evaluation left in the file; those of another, or damaged ones, are replaced."""
-    try:
-        content = json.loads(path.read_bytes())
-        earlier = list[dict[str, Any]](content["images"]) if content["about"] == about else []
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        earlier = []
-    new = {(image["corruption"], image["severity"]) for image in samples}
-    kept = [image for image in earlier if (image["corruption"], image["severity"]) not in new]
-    write_file(path, json.dumps({"about": about, "images": [*kept, *samples]}).encode())

@@ -9,6 +9,7 @@ is computed from records, as mCE is, needs an entry in `summary.SCORES` alone.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -40,6 +41,13 @@ def score(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
     right = p.max(-1).indices == y
     counts = {"n": len(y), "correct": int(right.sum()), "hits": pack_hits(right.numpy())}
     return {**counts, "bins": _bins(p, y), **measures(p, y)}
+
+
+def confusion(probabilities: Tensor, labels: Tensor) -> tuple[tuple[int, ...], ...]:
+    """Label, most probable class and number of images, for each pair that occurs, in their order."""
+    pairs = torch.stack([labels.cpu(), probabilities.cpu().max(-1).indices], 1)
+    found = Counter((int(a), int(b)) for a, b in pairs)
+    return tuple((*pair, n) for pair, n in sorted(found.items()))
 
 
 def measures(probabilities: Tensor, labels: Tensor) -> dict[str, float]:

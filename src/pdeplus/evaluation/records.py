@@ -95,6 +95,12 @@ class Record:
     """For the reliability diagram, from confidence 0 to 1."""
     hits: str = ""
     """Which images were right: bits, base64."""
+    classes: tuple[str, ...] = ()
+    """Names of the labels, where they are few enough for a table of them."""
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """Of those classes: the label, what it was taken for, and how many images; what never happened is left out."""
+    adapted: bool = False
+    """Whether BatchNorm took its statistics from the test images."""
     overlaps: tuple[str, ...] = ()
     """Test corruptions that the training augmentations do as well."""
     seconds: float
@@ -194,7 +200,8 @@ def _sum_of_values(values: Mapping[str, Any]) -> str:
 def readable_record(record: Record) -> Record:
     """The record with texts that any page or terminal can show."""
     texts = {name: readable(value) for name, value in vars(record).items() if isinstance(value, str)}
-    return replace(record, **texts, overlaps=tuple(map(readable, record.overlaps)))  # type: ignore[reportArgumentType]
+    words = {name: tuple(map(readable, getattr(record, name))) for name in ("overlaps", "classes")}
+    return replace(record, **texts, **words)  # type: ignore[reportArgumentType]
 
 
 def identity(record: Record) -> tuple[Any, ...]:
@@ -230,7 +237,8 @@ def parse(line: str | bytes, where: str) -> Record:
         if not _fits(value, _HINTS[name]):
             raise UserError(f"{where} has {name}={str(value)[:40]!r}; {way_out}")
     table["bins"] = tuple(Bin(*row) for row in table.get("bins", ()))
-    table["overlaps"] = tuple(table.get("overlaps", ()))
+    table |= {name: tuple(table.get(name, ())) for name in ("overlaps", "classes")}
+    table["confusion"] = tuple(tuple(row) for row in table.get("confusion", ()))
     try:
         record = Record(**table)
     except TypeError as error:
@@ -239,11 +247,21 @@ def parse(line: str | bytes, where: str) -> Record:
         raise UserError(f"{where} has {record.correct} right of {record.n}; {way_out}")
     if not 0 <= record.severity <= 5:
         raise UserError(f"{where} has severity {record.severity}; {way_out}")
+    if not _confusion_agrees(record):
+        raise UserError(f"{where} has a confusion that is not of {record.n} images and its classes; {way_out}")
     if record.hits and not _hits_agree(record):
         raise UserError(f"{where} has hits that are not {record.correct} right of {record.n}; {way_out}")
     if wanted not in (None, found):
         raise UserError(f"{where} has changed since it was written: it does not match its checksum; {way_out}")
     return record
+
+
+def _confusion_agrees(record: Record) -> bool:
+    rows, classes = record.confusion, len(record.classes)
+    if not rows:
+        return True
+    fine = all(len(row) == 3 and 0 <= row[0] < classes and 0 <= row[1] < classes and row[2] > 0 for row in rows)
+    return fine and sum(row[2] for row in rows) == record.n
 
 
 def _hits_agree(record: Record) -> bool:

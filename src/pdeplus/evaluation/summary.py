@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corruptions.base import SEVERITIES, Family
-from ..corruptions.suite import CBAR, CORRUPTIONS, SUITE
+from ..corruptions.suite import CBAR, CORRUPTIONS, KNOWN, SUITE
 from .metrics import MEASURES, Difference, Errors, Estimate, average_accuracy, estimate, mce, paired_bootstrap, rmce
 from .records import CLEAN, Record, TestKey
 
@@ -39,6 +39,8 @@ class Series:
     seeds: Mapping[int, RecordsByTest]
     trained_again: tuple[int, ...]
     """Seeds that were measured with several sets of weights, of which the last counts."""
+    part: tuple[tuple[str, ...], tuple[int, ...]] | None = None
+    """Of a partial test, the corruptions and severities that were measured and means are over."""
 
     @property
     def any(self) -> Record:
@@ -49,7 +51,7 @@ class Series:
     def wanted(self) -> list[TestKey]:
         """What a complete seed holds: for domains and attacks, whatever some seed has."""
         if self.suite in ("corruptions", "cbar"):
-            return [CLEAN_TEST, *((name, severity) for name in self.corruptions for severity in SEVERITIES)]
+            return [CLEAN_TEST, *((name, severity) for name in self.corruptions for severity in self.severities)]
         found = {cell for cells in self.seeds.values() for cell in cells} | {CLEAN_TEST}
         return sorted(found, key=lambda cell: (attack_size(cell[0]) if self.suite == "adversarial" else 0, cell))
 
@@ -61,8 +63,24 @@ class Series:
 
     @property
     def corruptions(self) -> tuple[str, ...]:
-        """The corruptions that means are over: the fifteen, or the ten of C̄."""
+        """The corruptions that means are over: the fifteen, the ten of C̄, or those of a partial test."""
+        if self.part is not None:
+            return self.part[0]
         return CBAR if self.suite == "cbar" else CORRUPTIONS
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """The severities that means are over."""
+        return SEVERITIES if self.part is None else self.part[1]
+
+    @property
+    def extent(self) -> str:
+        """What means are over, such as "15 × 5" or "fog, snow × severities 1, 3"."""
+        shown = [name if "." in name else name.replace("_", " ") for name in self.corruptions]
+        names = ", ".join(shown) if len(shown) < 3 else len(shown)
+        if self.severities == SEVERITIES:
+            return f"{names} × {len(SEVERITIES)}"
+        return f"{names} × severit{'y' if len(self.severities) == 1 else 'ies'} {', '.join(map(str, self.severities))}"
 
     @property
     def overlaps(self) -> list[str]:
@@ -110,6 +128,27 @@ def series_of(records: Iterable[Record]) -> list[Series]:
     return [replace(s, label=f"{s.label} #{s.config[:6]}") if len(configs[s.label, s.data]) > 1 else s for s in every]
 
 
+def on_measured_tests(series: Sequence[Series]) -> list[Series]:
+    """Series of corruptions with means over what all have measured, where one has no complete seed.
+
+    That must be some corruptions at some severities, each with each, as a partial test has them; an evaluation that was
+    interrupted leaves something else, and has no means.
+    """
+    plain = list(series)
+    if all(len(s.gaps) < len(s.seeds) or s.suite not in ("corruptions", "cbar") for s in plain):
+        return plain
+    measured = [set(tests) - {CLEAN_TEST} for s in plain for tests in s.seeds.values()]
+    common = set[TestKey].intersection(*measured)
+    there = {name for name, _ in common}
+    names = [name for name in dict.fromkeys((*KNOWN, *sorted(there))) if name in there]
+    whole, severities = plain[0].corruptions, tuple(sorted({severity for _, severity in common}))
+    if set(whole) <= set(names):
+        names = list(whole)
+    if not names or any((name, severity) not in common for name in names for severity in severities):
+        return plain
+    return [replace(s, part=(tuple(names), severities)) for s in plain]
+
+
 def find_baseline(series: Series, among: Sequence[Series], label: str) -> Series | None:
     """The series of that label that was measured on the same images; noise-free before noisy."""
     same = [s for s in among if (s.data, s.suite, s.origin) == (series.data, series.suite, series.origin)]
@@ -149,7 +188,7 @@ class OneSeed:
     @property
     def shifted(self) -> list[Record]:
         """The records of all domains, of all attacks, or of the suite's corruptions at all severities."""
-        corrupted = [(name, severity) for name in self.series.corruptions for severity in SEVERITIES]
+        corrupted = [(name, severity) for name in self.series.corruptions for severity in self.series.severities]
         others = [(name, 0) for name in (*self.series.domains, *self.series.attacks)]
         return [self.tests[key] for key in others or corrupted]
 
@@ -177,7 +216,13 @@ def _rmce(seed: OneSeed, severities: Sequence[int]) -> float:
 
 
 def _family(seed: OneSeed, family: Family) -> float:
-    return average_accuracy(seed.errors(names=[name for name in CORRUPTIONS if SUITE[name].family == family]))
+    names = [name for name in CORRUPTIONS if SUITE[name].family == family]
+    return average_accuracy(seed.errors(seed.series.severities, names))
+
+
+def _part(seed: OneSeed) -> float | None:
+    s = seed.series
+    return None if s.part is None else average_accuracy(seed.errors(s.severities, s.corruptions))
 
 
 def _without_overlaps(seed: OneSeed) -> float:
@@ -200,6 +245,7 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
     "adversarial": lambda seed: _shifted_mean(seed, "accuracy") if seed.series.attacks else None,
     "worst_attack": lambda seed: min(r.accuracy for r in seed.shifted) if seed.series.attacks else None,
     "corrupted": lambda seed: average_accuracy(seed.errors()),
+    "part": _part,
     "error": lambda seed: 1 - average_accuracy(seed.errors()),
     "mce": lambda seed: mce(seed.errors(), seed.baseline_errors()),
     "rmce": lambda seed: _rmce(seed, SEVERITIES),
@@ -217,7 +263,8 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
 """The scores by name, each a function of one seed's records. To add one, enter it here: tables ask for it by its name.
 
 A seed has no score that is None or not a number, nor one that needs a record it lacks. ms is milliseconds an image;
-severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes the extra four; cbar is the ten of C̄;
+part is the mean over a partial test; severe is severity 5; mce and rmce are ratios to the baseline; nineteen includes
+the extra four; cbar is the ten of C̄;
 without_overlaps leaves out what the training augmentations do as well; the measures are means over corruptions, domains
 or attacks.
 """
@@ -229,15 +276,15 @@ def accuracies_by_test(series: Series) -> dict[TestKey, Estimate]:
 
 
 def corruption_accuracies(series: Series) -> dict[str, Estimate]:
-    """Mean accuracy over the severities of each corruption, over the seeds that have all five."""
+    """Mean accuracy over the severities of each corruption, over the seeds that have them all."""
     return _mean_accuracies(
-        series, {name: [(name, severity) for severity in SEVERITIES] for name in series.corruptions}
+        series, {name: [(name, severity) for severity in series.severities] for name in series.corruptions}
     )
 
 
 def severity_accuracies(series: Series) -> dict[int, Estimate]:
     """Mean accuracy over the suite's corruptions at each severity; 0 is clean."""
-    by_severity = {severity: [(name, severity) for name in series.corruptions] for severity in SEVERITIES}
+    by_severity = {severity: [(name, severity) for name in series.corruptions] for severity in series.severities}
     return _mean_accuracies(series, {0: [CLEAN_TEST], **by_severity})
 
 

@@ -5,8 +5,10 @@ A suite says in its origin where its images come from; equal origins mean equal 
 
 import hashlib
 import os
+import sys
+import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +17,9 @@ from typing import Any, Literal, cast, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from .._lib.registry import build
+from .._lib.registry import build, names
 from .._lib.seeds import generator_for
 from ..corruptions.base import SEVERITIES, apply_planes, fitting_constants
 from ..corruptions.suite import CBAR, NAMES, find
@@ -29,6 +32,8 @@ from .records import CLEAN, Suite, TestKey
 
 FILES_READ = 500
 """Number of picture files whose contents tell a test set from another."""
+IMAGE_KEYS, LABEL_KEYS = ("image", "img", "images", "pixel_values"), ("label", "labels")
+"""What an item that is a table, as of the library `datasets`, calls its two parts."""
 Wanted = Literal["clean", "corruptions", "all_corruptions", "cbar", "domains", "adversarial"]
 """What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the ten of C̄;
 with the data set's other domains; under attack."""
@@ -55,10 +60,10 @@ class TestSet:
         """Channels, height and width of its images."""
         return self.read().take(torch.arange(1)).images.shape[1:]
 
-    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The test images as floats in [0, 1] and their labels, in their order, at most `size` at a time."""
+    def batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """The test images as floats in [0, 1] and their labels, in their or this order, at most `size` at a time."""
         images = self.read()
-        parts = index_batches(torch.arange(len(images)), self.at_once or size)
+        parts = index_batches(torch.arange(len(images)) if order is None else order, self.at_once or size)
         for part, batch in zip(parts, images.batches(parts), strict=True):
             places = cast(list[int], part.tolist())
             yield batch.floats() if self.change is None else self.change(batch, places), batch.labels
@@ -87,6 +92,7 @@ def build_suite(
     label: str,
     suite: Wanted,
     *,
+    corruptions: Sequence[str] | None = None,
     files: str | Path | None = None,
     severities: Sequence[int] = SEVERITIES,
     limit: int = 0,
@@ -98,6 +104,7 @@ def build_suite(
         data: whose test images.
         label: the data set's name in records.
         suite: which of them.
+        corruptions: some corruptions by name, also a user's own by dotted name, in place of a suite's.
         files: a folder of published or regenerated corrupted images, such as CIFAR-10-C, to read instead.
         severities: those of the corruptions, as is the seed.
         limit: at most so many images of each test set, the same of all; 0 for all.
@@ -107,11 +114,14 @@ def build_suite(
         raise UserError(f"severities={list(severities)} must be some of 1, 2, 3, 4, 5")
     if files is not None and suite not in NAMES:
         raise UserError(f"files={str(files)!r} is for corruptions; the suite is {suite!r}")
+    if corruptions is not None and (suite not in NAMES or not corruptions):
+        raise UserError(f"corruptions={list(corruptions)} need a suite of corruptions; the suite is {suite!r}")
+    names = NAMES.get(suite, ()) if corruptions is None else tuple(dict.fromkeys(find(n).name for n in corruptions))
     tests = data.test()
     first, *others = tests
     read = {name: _limited(partial(tests.__getitem__, name), limit) for name in tests}
     clean = TestSet(CLEAN, 0, read[first])
-    wanted = [(name, severity) for name in NAMES.get(suite, ()) for severity in severities]
+    wanted = [(name, severity) for name in names for severity in severities]
     if suite in ("clean", "adversarial"):  # whose other sets depend on the model: `evaluate` adds them
         sets, origin = list[TestSet](), f"test images of {label}"
     elif suite == "domains":
@@ -131,8 +141,10 @@ def build_suite(
     fixed = [test for test in (clean, *sets[:1]) if test.change is None]
     mark = _digest([test.read() for test in fixed])
     where = f"{origin}{_options(data)}, {shape}{some}, #{mark}"
-    kind = "corruptions" if suite == "all_corruptions" else suite
-    return TestSuite(kind, label, where, data.classes, isinstance(data, UserImages), (clean, *sets))
+    only_cbar = bool(names) and all(name in CBAR for name in names)
+    kind = "cbar" if only_cbar else "corruptions" if suite == "all_corruptions" else suite
+    open_classes = isinstance(data, UserImages) and data.named is None
+    return TestSuite(kind, label, where, data.classes, open_classes, (clean, *sets))
 
 
 def _digest(sets: Sequence[Images]) -> str:
@@ -205,7 +217,8 @@ def _corrupted(
     clean: TestSet, chosen: Tensor, wanted: Sequence[TestKey], label: str, seed: int
 ) -> tuple[list[TestSet], str]:
     """The chosen images corrupted as they would be among all others, whose places decide what is drawn."""
-    if wanted[0][0] in CBAR:  # which has the same constants for all sizes
+    own = sorted({name for name, _ in wanted if "." in name})
+    if all(name in CBAR for name, _ in wanted):  # which has the same constants for all sizes
         about = f"C̄, seed {seed}"
     else:
         ice = "made ice" if frost_digest() == SYNTHETIC else "the benchmark's ice"  # records are known by these words
@@ -218,7 +231,14 @@ def _corrupted(
             return Images(apply_planes(find(name), batch.images, among_all, severity, seed), batch.labels).floats()
 
     sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
-    return sets, f"test images of {label}, corrupted by pdeplus ({about})"
+    codes = "".join(f", {name} #{_code_mark(name)}" for name in own)  # other code makes other images
+    return sets, f"test images of {label}, corrupted by pdeplus ({about}{codes})"
+
+
+def _code_mark(name: str) -> str:
+    """Tells the code of a user's own corruption from a changed one, by the file that it stands in."""
+    file = sys.modules[name.rpartition(".")[0]].__file__
+    return hashlib.sha256(Path(file).read_bytes() if file else b"").hexdigest()[:6]
 
 
 def as_source(data: object) -> tuple[Source, str]:
@@ -231,25 +251,63 @@ def as_source(data: object) -> tuple[Source, str]:
         return build("data", data, {}), data
     if isinstance(data, tuple) and len(cast(tuple[Any, ...], data)) == 2:
         return UserImages(*cast(tuple[Any, Any], data)), "given images"
-    raise UserError("data must be the name of a data set, a Source, or a pair (images, labels)")
+    if isinstance(data, Dataset | DataLoader):
+        return _of_torch(cast(Any, data)), "given images"
+    raise UserError("data must be the name of a data set, a folder, a Source, a pair (images, labels) or a Dataset")
+
+
+def is_folder(data: object) -> bool:
+    """Whether it is the path of a folder of pictures, options behind a question mark, and no name of a data set."""
+    if not isinstance(data, str | Path):
+        return False
+    bare = str(data).partition("?")[0]
+    return str(data) not in names("data") and (Path(bare).expanduser().is_dir() or "/" in bare)
+
+
+def _of_torch(data: Any) -> "UserImages":
+    """The images and labels of a torch Dataset or DataLoader, all in memory; names of classes where it has them."""
+    images, labels = list[Tensor](), list[Tensor]()
+    loader = isinstance(data, DataLoader)
+    try:
+        for item in data if loader or not hasattr(data, "__len__") else (data[i] for i in range(len(data))):
+            image, label = _pair(item)
+            pixels, label = _tensor(image), _tensor(label)
+            images.append(pixels if loader else pixels[None])
+            labels.append(label.reshape(-1))
+        pair = torch.cat(images), torch.cat(labels)
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = textwrap.shorten(str(error), 120, placeholder=" …")
+        raise UserError(f"data: its items are no (image, label) of one size each: {reason}") from error
+    named = getattr(cast(Any, data).dataset if loader else data, "classes", None)
+    return UserImages(*pair, classes=named)
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        table = cast(Mapping[str, Any], item)
+        image, label = (next((table[k] for k in keys if k in table), None) for keys in (IMAGE_KEYS, LABEL_KEYS))
+        return image, label
+    image, label = item[:2]
+    return image, label
 
 
 @final
 class UserImages(Source):
     """Test images a user hands over: bytes N×H×W×C or N×C×H×W, or floats N×C×H×W in [0, 1]."""
 
-    def __init__(self, images: Any, labels: Any) -> None:
+    def __init__(self, images: Any, labels: Any, classes: Sequence[str] | None = None) -> None:
         pixels, targets = _bytes(images), _tensor(labels).long()
         if targets.ndim != 1 or len(targets) != len(pixels) or not len(targets):
             shown = "×".join(map(str, targets.shape)) or "none"
             raise UserError(f"{len(pixels)} images need as many labels in one row, not {shown}")
         if int(targets.min()) < 0:
             raise UserError(f"labels start at 0; the least is {int(targets.min())}")
-        self.images = Images(pixels, targets)
+        self.images, least = Images(pixels, targets), int(targets.max()) + 1
+        self.named = tuple(classes) if classes is not None and len(classes) >= least else None
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(str(i) for i in range(int(self.images.labels.max()) + 1))
+        return self.named or tuple(str(i) for i in range(int(self.images.labels.max()) + 1))
 
     @property
     def transform(self) -> Any:
@@ -281,8 +339,9 @@ def _bytes(images: Any) -> Tensor:
     if pixels.is_floating_point():
         low, high = float(pixels.min()), float(pixels.max())
         if not (low >= 0 and high <= 1):
+            seems = "images are already normalised: they" if low < 0 else "images"
             way_out = "give them in [0, 1] or as bytes, and put any normalisation into the model"
-            raise UserError(f"images run from {low:.3g} to {high:.3g}; {way_out}")
+            raise UserError(f"{seems} run from {low:.3g} to {high:.3g}; {way_out}")
         pixels = pixels.float().mul(255).round().to(torch.uint8)
     elif pixels.dtype != torch.uint8:
         raise UserError(f"images must be bytes or floats in [0, 1], not {str(pixels.dtype).removeprefix('torch.')}")

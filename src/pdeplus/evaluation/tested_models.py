@@ -16,11 +16,13 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 from torch.fx import Node, Tracer
+from torch.nn.modules.batchnorm import _BatchNorm  # type: ignore[reportPrivateUsage]
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .._lib.files import read_weights
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
+from ..core.batch_norm import SplitBatchNorm
 from ..core.context import diffusion
 from ..core.network import compile_network, evaluating, logits_of, memory_layout
 from ..core.prediction import Average, predict
@@ -30,8 +32,11 @@ from ..methods.base import overlaps_of, with_samples
 from ..training.config import config_hash
 from ..training.run_folder import Run, build_method, build_source, transform_of
 from .cost import parameters_used, prediction_flops, training_flops
-from .deployment import OnnxModel
+from .given_models import Given, class_order, in_order, resizing
+from .test_sets import TestSuite
 
+ADAPTED = " + BatchNorm of the test batch (uses test images)"
+"""Marks a model whose BatchNorm is adapted."""
 TOLERANCE = 1e-4
 """Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
 Outputs = Literal["logits", "probabilities"]
@@ -58,6 +63,11 @@ class ModelUnderTest:
     validation: Callable[[], Images] | None = None
     """Clean images it has not learnt from, to fit a temperature on."""
 
+    @property
+    def adapted(self) -> bool:
+        """Whether its BatchNorm takes the statistics of the test batch."""
+        return bool(self.about.get("adapted"))
+
 
 def tested_run(
     run: Run,
@@ -69,20 +79,27 @@ def tested_run(
     average: Average | None,
     name: str | None,
     compile: bool,
+    adapt: bool,
+    wanted: TestSuite,
 ) -> ModelUnderTest:
-    """A run with some of its weights, predicting as its method does."""
+    """A run with some of its weights, predicting as its method does, its classes in the order of the wanted tests."""
     config, expects = run.config, run.expects
     method = with_samples(build_method(config), config.method.name, samples, average)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    net = run.load_weights(weights).to(device)
+    net, classes = run.load_weights(weights).to(device), expects.classes
+    order = None if wanted.open_classes else class_order(classes, wanted.classes, wanted.data)
+    if order is not None:
+        in_order(net, order)
+        classes = tuple(classes[i] for i in order)
     example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
-    fast = fast_copy(net, example, compile=compile)
+    fast = adapting_copy(net) if adapt else fast_copy(net, example, compile=compile)
     metrics, source = run.metrics, build_source(config)
     passes = method.samples
     claimed = overlaps_of(method, transform_of(config, source))
     cores = [record["core_seconds"] for record in metrics if "core_seconds" in record]
     about = {
-        "model": name or method.label,
+        "model": (name or method.label) + ADAPTED * adapt,
+        "adapted": adapt,
         "seed": config.seed,
         "config": config_hash(config),
         "weights": hash_of(read_weights(weights)),
@@ -114,8 +131,8 @@ def tested_run(
         about=about,
         model=fast,
         cost=cost,
-        classes=expects.classes,
-        validation=held_out,
+        classes=classes,
+        validation=None if order or adapt else held_out,
     )
 
 
@@ -128,16 +145,18 @@ def tested_model(
     compile: bool,
     outputs: Outputs,
     example: Tensor,
+    adapt: bool,
+    wanted: TestSuite,
 ) -> ModelUnderTest:
-    """A module, an ONNX file or any other function from float images in [0, 1] to logits (or probabilities)."""
+    """A module, a model by name or any other function from float images in [0, 1] to logits (or probabilities)."""
     check_choice("outputs", outputs, Outputs)
     passes, average = samples or 0, average or "probabilities"
     check_choice("average", average, Average)
-    if isinstance(model, str | Path):
-        if Path(model).suffix != ".onnx":
-            raise UserError(f"{model} is neither a run folder nor an .onnx file")
-        weights = hashlib.sha256(Path(model).read_bytes()).hexdigest()[:12] if Path(model).is_file() else ""
-        model, name = OnnxModel(model), name or Path(model).stem
+    classes = None
+    if isinstance(model, Given):
+        given, name = model, name or model.label
+        model, classes = _as_wanted(given, wanted, example.shape[-1])
+        weights = given.mark or hash_of(cast(nn.Module, model).state_dict())
     elif isinstance(model, nn.Module):
         weights = hash_of(model.state_dict())
     elif callable(model):
@@ -150,9 +169,11 @@ def tested_model(
     if passes and outputs == "probabilities":
         raise UserError(f"samples={passes} needs a model that returns logits, not outputs='probabilities'")
     device, network = torch.device("cpu"), None
+    if adapt and not isinstance(model, nn.Module):
+        raise UserError("BatchNorm can be adapted in a torch module alone; leave out --adapt (Python: adapt)")
     if isinstance(model, nn.Module):
         device = next((parameter.device for parameter in model.parameters()), device)
-        network = fast_copy(model, example.to(device), compile=compile)
+        network = adapting_copy(model) if adapt else fast_copy(model, example.to(device), compile=compile)
     elif compile:
         warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
     function = cast(Callable[[Tensor], Any], model if network is None else network)
@@ -165,12 +186,13 @@ def tested_model(
     def cost() -> dict[str, Any]:
         if not isinstance(model, nn.Module):
             return {}
-        stream = generator_for(0, "cost", device=device)
-        flops = prediction_flops(lambda x: run(x, stream), example[:1].to(device))
+        stream, one = generator_for(0, "cost", device=device), example[:1].to(device)
+        with evaluating(model):  # an adapted copy could not take one image
+            flops = prediction_flops(lambda x: logits_of(model(x)) if adapt else run(x, stream), one)
         return {"parameters": parameters_used(model, passes), "flops": flops}
 
-    name = name or getattr(model, "__name__", type(model).__name__)
-    about = {"model": name, "seed": 0, "selection": "given", "samples": passes, "average": average}
+    name = (name or getattr(model, "__name__", type(model).__name__)) + ADAPTED * adapt
+    about = {"model": name, "adapted": adapt, "seed": 0, "selection": "given", "samples": passes, "average": average}
     return ModelUnderTest(
         predict=run,
         device=device,
@@ -178,8 +200,37 @@ def tested_model(
         model=function,
         outputs=outputs,
         cost=cost,
-        classes=getattr(model, "classes", None) if network is None else None,
+        classes=classes,
     )
+
+
+def _as_wanted(given: Given, wanted: TestSuite, side: int) -> tuple[Callable[[Tensor], Any], tuple[str, ...] | None]:
+    """The model with its classes in the order of the tests, and its images resized where they are of another size."""
+    model, classes = given.model, given.expects.classes
+    if isinstance(model, nn.Module):
+        model = copy.deepcopy(model)
+        if given.expects.facts is not None and given.expects.shape[-1] != side:
+            resizing(model, given.expects.shape[-1])
+    if classes and not wanted.open_classes:
+        order = class_order(classes, wanted.classes, wanted.data)
+        if order is not None:
+            return in_order(model, order), tuple(classes[i] for i in order)
+    return model, classes or None
+
+
+def adapting_copy(net: nn.Module) -> nn.Module:
+    """A copy whose BatchNorm normalises by the statistics of each test batch (Nado et al., 2020), else in eval mode.
+
+    Nothing is kept from one batch to the next. A network without BatchNorm is refused.
+    """
+    adapted = copy.deepcopy(net).eval()
+    norms = [m for m in adapted.modules() if isinstance(m, _BatchNorm | SplitBatchNorm)]
+    if not norms:
+        raise UserError(f"{type(net).__name__} has no BatchNorm to adapt; leave out --adapt (Python: adapt)")
+    for norm in norms:
+        norm.train()
+        norm.momentum = 0.0
+    return adapted
 
 
 def hash_of(weights: Mapping[str, Tensor]) -> str:

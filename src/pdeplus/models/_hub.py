@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import UserError
 from ._libraries import Build, Facts, Interpolation, library, load_start, not_fetched, with_facts
+from ._timm import class_names
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 BICUBIC = 3
@@ -40,7 +41,16 @@ def named(name: str) -> Build:
         network.register_forward_hook(_logits)
         return network
 
-    return with_facts(build, lambda options: _facts(name, options))
+    return with_facts(build, lambda options: _facts(name, options), lambda: _own_classes(name))
+
+
+def _own_classes(name: str) -> tuple[str, ...]:
+    """As the config names them: transformers' `id2label`, or timm's classes."""
+    config = _read(_file(name, CONFIG))
+    if "architecture" in config:
+        return class_names(f"hf:{name}", {"num_classes": 1000, **config["pretrained_cfg"], **config})
+    labels = cast(dict[str, str], config.get("id2label") or {"0": "0", "1": "1"})  # two are transformers' default
+    return tuple(labels[key] for key in sorted(labels, key=int))
 
 
 def _of_timm(name: str, config: Mapping[str, Any], classes: int, channels: int, pretrained: bool) -> nn.Module:

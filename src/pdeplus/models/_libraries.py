@@ -69,13 +69,17 @@ class Build(Protocol):
     """Makes a network; `facts` of the same options come first."""
 
     facts: Callable[[Mapping[str, Any]], Facts]
+    own_classes: Callable[[], tuple[str, ...]]
+    """What its published weights tell apart, all names of a class in one text; numbers where no names are known."""
 
     def __call__(self, *, classes: int, channels: int, facts: Facts, pretrained: bool = True) -> nn.Module: ...
 
 
-def with_facts(build: Any, facts: Callable[[Mapping[str, Any]], Facts]) -> Build:
-    """The function, carrying what gives the facts of some of its options."""
-    build.facts = facts
+def with_facts(
+    build: Any, facts: Callable[[Mapping[str, Any]], Facts], own_classes: Callable[[], tuple[str, ...]]
+) -> Build:
+    """The function, carrying what gives the facts of some of its options and the classes of its weights."""
+    build.facts, build.own_classes = facts, own_classes
     return cast(Build, build)
 
 
@@ -185,7 +189,7 @@ def load_start(network: nn.Module, path: Path) -> list[str]:
 
     Returns the names of what the file does not give. One that gives no more than half of the network is refused.
     """
-    weights = _state(path)
+    weights = read_state(path)
     own = network.state_dict()
     fits = {name: w for name, w in weights.items() if name in own and own[name].shape == w.shape}
     left = [name for name in own if name not in fits and not name.endswith("num_batches_tracked")]
@@ -197,7 +201,7 @@ def load_start(network: nn.Module, path: Path) -> list[str]:
     return left
 
 
-def _state(path: Path) -> dict[str, Tensor]:
+def read_state(path: Path) -> dict[str, Tensor]:
     """The named tensors in a safetensors file or in a checkpoint that torch saved."""
     if not path.is_file():
         raise UserError(f"model.weights={str(path)!r}: there is no such file")

@@ -1,7 +1,7 @@
 """timm's networks: `timm:resnet50.a1_in1k`, with the input that its weights were made for."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -43,7 +43,7 @@ def named(name: str) -> Build:
             way_out = f"fetch model.safetensors from {where} and set model.weights=FILE, or add ?pretrained=false"
             raise not_fetched(uri, error, way_out) from error
 
-    return with_facts(build, lambda options: _facts(name, options))
+    return with_facts(build, lambda options: _facts(name, options), lambda: class_names(uri, _config(name).to_dict()))
 
 
 def _facts(name: str, options: Mapping[str, Any]) -> Facts:
@@ -55,6 +55,21 @@ def _facts(name: str, options: Mapping[str, Any]) -> Facts:
         crop=float(config.crop_pct or 1.0),
         interpolation="bicubic" if config.interpolation == "bicubic" else "bilinear",
     )
+
+
+def class_names(uri: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the weights of a config tell apart: ImageNet's words and WordNet ids, names of the config's own, numbers."""
+    data = library("timm.data", uri)
+    subset = data.infer_imagenet_subset(config)
+    names = config.get("label_names") or ()
+    described = cast(dict[str, str], config.get("label_descriptions") or {})
+    if not names and subset:
+        info = data.ImageNetInfo(subset)
+        names = info.label_names()
+        described = dict(zip(names, info.label_descriptions(), strict=True))
+    if not names:
+        return tuple(map(str, range(int(config["num_classes"]))))
+    return tuple(f"{described[name]}, {name}" if name in described else str(name) for name in names)
 
 
 def _config(name: str) -> Any:

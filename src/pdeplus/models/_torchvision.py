@@ -30,7 +30,7 @@ def named(name: str) -> Build:
             raise not_fetched(uri, error, way_out) from error
         return replace_head(network, classes, uri)
 
-    return with_facts(build, lambda options: _facts(name, options))
+    return with_facts(build, lambda options: _facts(name, options), lambda: tuple(_weights(name).meta["categories"]))
 
 
 def _facts(name: str, options: Mapping[str, Any]) -> Facts:

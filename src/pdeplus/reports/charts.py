@@ -16,6 +16,7 @@ from .inputs import Folder, Group, Line
 
 ACCURACIES = {
     "corrupted": "Corrupted accuracy, %",
+    "part": "Corrupted accuracy, %",
     "cbar": "Accuracy on C̄, %",
     "domains": "Accuracy on foreign domains, %",
     "adversarial": "Accuracy under attack, %",

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final, get_args
 
-from ..corruptions.base import SEVERITIES, Family
+from ..corruptions.base import Family
 from ..evaluation.metrics import Estimate, estimate
 from ..evaluation.records import CLEAN, Record
 from ..evaluation.summary import corruption_accuracies, severity_accuracies, training_ratio
 from .inputs import ORACLE, Group, Line
 from .paper import paper_columns
 from .tables import MISSING, Table, number, percent, show_p, spaced
+from .verdict import class_tables
 from .words import TESTS, gap_notes, oracle_notes, ratio_notes, temperature_notes, touch_notes
 
 
@@ -90,6 +91,11 @@ def _cost(title: str, line: Line) -> str:
     return _rounded(sum(known) / len(known) / unit) if known else MISSING
 
 
+def _known(title: str, line: Line) -> bool:
+    """Whether a record of the line tells that cost; training costs of a model that was given are not known."""
+    return line.series.selection != "given" or _cost(title, line) != MISSING
+
+
 def _rounded(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
@@ -102,18 +108,21 @@ def _ratio(line: Line) -> str:
 BEHIND = [
     Column("seeds", lambda line: str(len(line.series.seeds))),
     Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE)),
-    *(Column(title, partial(_cost, title)) for title in COSTS),
+]
+"""The columns behind those of every table: how many seeds, and how the weights were selected."""
+COST = [
+    *(Column(title, partial(_cost, title), partial(_known, title)) for title in COSTS),
     Column("training × baseline", _ratio, lambda line: _ratio(line) != MISSING),
     Column("ms/image", lambda line: _rounded(line.scores["ms"].mean)),
 ]
-"""The columns behind those of every table: how the weights were selected, and at what cost."""
+"""The columns of the table of costs."""
 
 
 def tables_of(group: Group) -> dict[str, Table]:
     """Every table that the group's records suffice for, by a short name, in the order of the page."""
-    found: dict[str, Table | None] = {"summary": summary(group)}
+    found: dict[str, Table | None] = {"summary": summary(group), "costs": costs(group)}
     if group.suite in ("corruptions", "cbar"):
-        found |= parts(group)
+        found |= parts(group) | class_tables(group)
     if group.suite != "clean":
         found |= {"calibration": calibration(group), "comparison": comparison(group)}
         found |= {"overlaps": overlaps(group), "passes": passes(group)}
@@ -121,20 +130,37 @@ def tables_of(group: Group) -> dict[str, Table]:
 
 
 def summary(group: Group) -> Table:
-    """All scores at a glance, the paper's beside ours, and what they cost."""
+    """All scores at a glance, the paper's beside ours."""
     names = {name: spaced(name) for name in group.domains} | {name: name for name in group.attacks}
     cells = {line.name: line.cells for line in group.lines}
     each = [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
-    columns = [c for entry in SUMMARY[group.suite] for c in (each if entry is EACH_TEST else [entry])]
-    unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
+    entries = _partial_summary(group) if group.part else SUMMARY[group.suite]
+    columns = [c for entry in entries for c in (each if entry is EACH_TEST else [entry])]
     notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
-    if unknown:
-        notes.append(f"Not in the records: {', '.join(unknown)} (where it says {MISSING}).")
-    if group.suite == "corruptions":
+    if group.suite == "corruptions" and not group.part:
         notes += ratio_notes(group)
     if group.suite in ("corruptions", "cbar"):
         notes += temperature_notes(group)
     return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
+
+
+def costs(group: Group) -> Table:
+    """What each line cost in training and costs in prediction."""
+    unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
+    notes = [f"Not in the records: {', '.join(unknown)} (where it says {MISSING})."] if unknown else []
+    return _table(f"Cost: {group.title}", group.lines, COST, notes)
+
+
+def _partial_summary(group: Group) -> list[Column]:
+    """The columns of a partial test, which say what they are means over."""
+    return [
+        scored("clean", "clean"),
+        scored(f"corrupted ({group.part})", "part"),
+        scored("corrupted (15 × 5)", "corrupted", lambda line: "corrupted" in line.scores),
+        scored("severity 5: accuracy", "severe", lambda line: "severe" in line.scores),
+        scored("ECE, corrupted", "ece"),
+        scored("ECE, clean", "clean_ece"),
+    ]
 
 
 def parts(group: Group) -> dict[str, Table]:
@@ -143,14 +169,15 @@ def parts(group: Group) -> dict[str, Table]:
     by_severity = {line.name: severity_accuracies(line.series) for line in group.lines}
     corruptions = [Column(spaced(name), _from(by_corruption, name)) for name in group.corruptions]
     families = [scored(family, family) for family in get_args(Family)]
-    severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *SEVERITIES)]
+    severities = [Column(str(severity or CLEAN), _from(by_severity, severity)) for severity in (0, *group.severities)]
     found = dict[str, Table]()
     for name, title, columns, over in (
-        ("corruptions", "Each corruption", corruptions, "the five severities"),
+        ("corruptions", "Each corruption", corruptions, "severities " + ", ".join(map(str, group.severities))),
         ("families", "Each family", families, "the family's corruptions and severities"),
         ("severities", "Each severity", severities, group.all_corruptions),
     ):
-        if name == "families" and group.suite == "cbar":  # which has none
+        whole = any(family in line.scores for line in group.lines for family in get_args(Family))
+        if name == "families" and not whole:  # C̄ has none, a partial test perhaps no whole one
             continue
         notes = [f"Accuracy in per cent, mean over {over}.", *gap_notes(group)]
         found[name] = _table(f"{title}: {group.title}", group.lines, columns, notes)

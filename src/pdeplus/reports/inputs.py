@@ -16,7 +16,16 @@ from .._lib.files import readable
 from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
 from ..evaluation.records import Record, identity, read_records, readable_record
-from ..evaluation.summary import Series, accuracies_by_test, attack_size, compare, find_baseline, scores, series_of
+from ..evaluation.summary import (
+    Series,
+    accuracies_by_test,
+    attack_size,
+    compare,
+    find_baseline,
+    on_measured_tests,
+    scores,
+    series_of,
+)
 from ..training.run_folder import Run
 from ..training.session import Metrics
 
@@ -39,6 +48,8 @@ class Sample:
     prediction: str
     confidence: float
     png: str
+    before: str = ""
+    """The clean image, where it was right and the corruption made it wrong."""
 
 
 @final
@@ -57,7 +68,7 @@ class Folder:
     @property
     def title(self) -> str:
         """The folder as the page calls it."""
-        return f"{self.label} seed {self.seed} ({self.name})"
+        return f"{self.label} seed {self.seed} ({self.name})" if self.metrics else self.label
 
 
 @final
@@ -86,7 +97,7 @@ def gather(given: Item | Iterable[Item]) -> Material:
         path = item.path if isinstance(item, Run) else Path(item)
         found = _records_of(path)
         records += found
-        if (path / "config.toml").is_file():
+        if (path / "config.toml").is_file() or (path / "samples.json").is_file():
             folders[path.resolve()] = _read_folder(path, found)
     if not records:
         raise UserError("there is no record to report: pdeplus evaluate RUN writes them")
@@ -123,10 +134,12 @@ def _read_folder(path: Path, records: list[Record]) -> Folder:
 def _read_samples(path: Path) -> tuple[Sample, ...]:
     content = _read_json(path, {"images": []})
     try:
-        if not all(base64.b64decode(one["png"], validate=True).startswith(PNG) for one in content["images"]):
+        pngs = [png for one in content["images"] for png in (one["png"], one.get("before")) if png]
+        if not all(base64.b64decode(png, validate=True).startswith(PNG) for png in pngs):
             raise ValueError("an image is no PNG")
+        images = [{"before": "", **one} for one in content["images"]]
         kinds = Sample.__annotations__.items()
-        return tuple(Sample(**{name: _kept(kind(one[name])) for name, kind in kinds}) for one in content["images"])
+        return tuple(Sample(**{name: _kept(kind(one[name])) for name, kind in kinds}) for one in images)
     except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
         raise UserError(f"{path} is damaged ({error}); delete it, and the report comes without its images") from error
 
@@ -195,12 +208,25 @@ class Group:
     @property
     def all_corruptions(self) -> str:
         """These, in words."""
+        if self.part:
+            return ", ".join(self.corruptions) if len(self.corruptions) < 4 else f"{len(self.corruptions)} corruptions"
         return "the ten corruptions of C̄" if self.suite == "cbar" else "the fifteen corruptions"
 
     @property
+    def part(self) -> str:
+        """What a partial test's means are over; empty for a whole one."""
+        return self.lines[0].series.extent if self.lines[0].series.part is not None else ""
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """The severities that means are over."""
+        return self.lines[0].series.severities
+
+    @property
     def honest(self) -> list[Line]:
-        """The lines that were not chosen on test images; all where there is no other."""
-        return [line for line in self.lines if line.series.selection != ORACLE] or list(self.lines)
+        """The lines that used no test images, to choose weights or for BatchNorm; all where there is no other."""
+        used = {line.name for line in self.lines if line.series.selection == ORACLE or line.series.any.adapted}
+        return [line for line in self.lines if line.name not in used] or list(self.lines)
 
     @property
     def domains(self) -> list[str]:
@@ -224,6 +250,8 @@ class Group:
     @property
     def main_score(self) -> str:
         """What lines are ordered by."""
+        if self.part:
+            return "part"
         return "corrupted" if self.suite == "corruptions" else self.suite
 
 
@@ -252,6 +280,7 @@ def _with_second_test(group: Group, second: Mapping[tuple[object, ...], Mapping[
 
 
 def _group(series: Sequence[Series], baseline: str) -> Group:
+    series = on_measured_tests(series)
     first = series[0]
     everywhere = {name for one in series for name in (*one.domains, *one.attacks)}
     lines = list[Line]()

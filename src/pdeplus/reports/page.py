@@ -12,13 +12,19 @@ from typing import Any, final
 from .._lib.files import make_folder, write_file
 from .._lib.pages import render_page
 from .._lib.registry import require
+from ..errors import UserError
 from .charts import figures_of, menus_of, training_figures
 from .content import tables_of
 from .figures import DARK, LIGHT, TITLE, Figure, Menu, resolve, write_figure
 from .inputs import Group, Item, Material, gather, groups_of
 from .tables import MISSING, Table
+from .verdict import verdict
 from .words import finding, protocol
 
+BASELINE = "ERM"
+"""The series that others are compared with, where it is there and no other is named."""
+VERDICTS = 4
+"""Most series whose verdicts a page gives."""
 Block = tuple[Any, ...]
 """The name of a macro in templates/blocks.html, and its arguments."""
 
@@ -45,6 +51,7 @@ class Book:
     chapters: Sequence[Chapter]
     training_menus: Sequence[Menu]
     training_figures: Sequence[Figure]
+    try_next: Sequence[str] = ()
 
     @property
     def menus(self) -> list[Menu]:
@@ -58,12 +65,13 @@ class Book:
 
 
 def report(
-    records_or_runs: Item | Iterable[Item],
+    records_or_runs: Item | Iterable[Item] | Material,
     out: str | Path = "report.html",
     *,
-    baseline: str = "ERM",
+    baseline: str = BASELINE,
     files: str | Path | None = None,
     title: str = "Robustness report",
+    try_next: Sequence[str] = (),
 ) -> Path:
     """Write a report as one self-contained HTML page and return its path.
 
@@ -71,14 +79,22 @@ def report(
     nothing is averaged over missing cells: what cannot be computed says why.
 
     Args:
-        records_or_runs: records, runs, run folders or files of records, one or several, mixed freely.
+        records_or_runs: records, runs, run folders or files of records, one or several, mixed freely, or what `gather`
+            made of them.
         out: the page.
         baseline: the label of the series that mCE, rmCE and paired differences refer to.
         files: a folder for the tables as Markdown, CSV and LaTeX and the figures as PNG, SVG and PDF.
         title: of the page.
+        try_next: commands that the verdict proposes.
     """
-    book = compose(gather(records_or_runs), baseline)
     path = Path(out)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give --out (Python: out) a file's name, such as report.html")
+    material = records_or_runs if isinstance(records_or_runs, Material) else gather(records_or_runs)
+    book = replace(compose(material, baseline), try_next=tuple(try_next))
+    labels = dict.fromkeys(line.series.label for chapter in book.chapters for line in chapter.group.lines)
+    if baseline not in labels and baseline != BASELINE:
+        raise UserError(f"no series is called {baseline!r}, which --baseline names; there are {', '.join(labels)}")
     make_folder(path.parent)
     write_file(path, page_text(book, title).encode())
     if files is not None:
@@ -146,21 +162,38 @@ def page_text(book: Book, title: str) -> str:
 
 def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
     """Name, title and blocks of every section, in their order; one without blocks is not shown."""
-    passes = [f"passes-{score}" for score in ("corrupted", "cbar", "domains", "adversarial", "ece")]
-    compared = ["comparison", "overlaps"]
+    passes = [f"passes-{score}" for score in ("corrupted", "part", "cbar", "domains", "adversarial", "ece")]
+    compared = ["costs", "comparison", "overlaps"]
     pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
+    flips = {f.title: [one for one in f.samples if one.before] for f in pictured}
+    plain = {f.title: [one for one in f.samples if not one.before] for f in pictured}
     return [
+        ("verdict", "Verdict", _verdict(book)),
+        ("flips", "Flipped", [("samples", title, some, True) for title, some in flips.items() if some]),
         ("summary", "Summary", _each(book, ["summary"], ["domains", "epsilon", "cost"], compared)),
         ("corruptions", "Corruptions", _each(book, [], ["heat", "difference"], ["corruptions", "families"])),
         ("severity", "Severity", _each(book, [], ["severity"], ["severities"])),
+        ("classes", "Classes", _each(book, [], [], [n for c in book.chapters for n in c.tables if _of_classes(n)])),
         ("calibration", "Calibration", _each(book, [], ["reliability"], ["calibration"])),
         ("passes", "Noisy passes", _each(book, [], passes, ["passes"])),
         ("training", "Training", _panel(book.training_menus, book.training_figures)),
-        ("samples", "Samples", [("samples", f.title, f.samples, f is pictured[0]) for f in pictured]),
+        ("samples", "Samples", [("samples", title, some, i == 0) for i, (title, some) in enumerate(plain.items())]),
         ("protocol", "Protocol", [("bullets", protocol([c.group for c in book.chapters])), ("metrics",)]),
         ("environment", "Environment", _environment(book.material)),
         ("repeat", "Repeat", _repeat(book.material)),
     ]
+
+
+def _of_classes(name: str) -> bool:
+    return name.startswith(("classes-", "confusion-"))
+
+
+def _verdict(book: Book) -> list[Block]:
+    """A sentence on each of a few series, and what to try next."""
+    groups = [chapter.group for chapter in book.chapters if chapter.group.suite in ("corruptions", "cbar")]
+    texts = [verdict(line, group.main_score) for group in groups for line in group.lines]
+    blocks: list[Block] = [("bullets", texts)] if 0 < len(texts) <= VERDICTS else []
+    return [*blocks, ("heading", "Try next"), ("commands", book.try_next)] if book.try_next else blocks
 
 
 def _each(book: Book, above: Sequence[str], figures: Sequence[str], below: Sequence[str]) -> list[Block]:

@@ -16,6 +16,7 @@ TESTS = {"adversarial": "attacks", "cbar": "corruptions of C̄"}
 PLACES = {
     "clean": "on clean images",
     "corrupted": "under corruption",
+    "part": "under corruption",
     "cbar": "on C̄",
     "domains": "on foreign domains",
     "adversarial": "under attack",
@@ -51,7 +52,8 @@ def _finding(group: Group) -> str:
     if not ranked:
         return f"On {images} no series has all the cells that a mean needs."
     best = ranked[0]
-    what = f"the best mean accuracy {PLACES[score]}, {percent(best.scores[score])} %"
+    extent = f" ({group.part})" if group.part else ""
+    what = f"the best mean accuracy {PLACES[score]}{extent}, {percent(best.scores[score])} %"
     start = f"On {images} {best.name} has {what}"
     if best.baseline is best.series:
         others = len(ranked) - 1
@@ -79,10 +81,12 @@ def protocol(groups: Sequence[Group]) -> list[str]:
 
 
 def oracle_notes(lines: Iterable[Line]) -> list[str]:
-    """That an oracle leaks, where there is one."""
+    """That an oracle leaks, and that adapted BatchNorm uses test images, where there is one."""
     names = [line.name for line in lines if line.series.selection == ORACLE]
     said = "were chosen on the test corruptions themselves (oracle), as the authors do"
-    return [f"The weights of {', '.join(names)} {said}: test images leak into the choice."] if names else []
+    notes = [f"The weights of {', '.join(names)} {said}: test images leak into the choice."] if names else []
+    adapted = "BatchNorm takes the statistics of whole test batches: one image alone would get another answer"
+    return [*notes, *([f"Where it says so, {adapted}."] if any(line.series.any.adapted for line in lines) else [])]
 
 
 def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:

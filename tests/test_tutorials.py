@@ -1,0 +1,60 @@
+"""The tutorials' commands, run as they stand in a fresh folder with real pictures."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.commands import answer
+from support.data_files import write_class_folders
+from support.peers import peer
+
+from pdeplus.evaluation.deployment import export
+from pdeplus.evaluation.given_models import open_model
+from pdeplus.evaluation.records import read_records
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "how_robust.md"
+PACS = Path(__file__).parents[2] / "shared" / "data" / "pacs-64" / "photo"
+BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+RAIN = """
+def rain(image, severity, generator):
+    return image * (1 - severity / 10)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*no better than chance")
+def test_how_robust(tmp_path, monkeypatch, capsys):
+    """Small: four pictures of two classes, two corruptions at one severity."""
+    peer("timm")
+    pytest.importorskip("vl_convert")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    if PACS.is_dir():
+        for name in ("dog", "guitar"):
+            (tmp_path / "my_pictures" / name).mkdir(parents=True)
+            for picture in sorted((PACS / name).iterdir())[:2]:
+                shutil.copy(picture, tmp_path / "my_pictures" / name)
+    else:
+        write_class_folders(tmp_path / "my_pictures", ("dog", "guitar"), 2, seed=0)
+    given = open_model("timm:test_resnet?pretrained=false", ("dog", "guitar"))
+    assert isinstance(given.model, torch.nn.Module)
+    save_file({k: v for k, v in given.model.state_dict().items() if not k.startswith("input_")}, "mine.safetensors")
+    export(given, "torch", "my_net.pt2")
+    (tmp_path / "my_corruptions.py").write_text(RAIN)
+    hub, *others = COMMANDS
+    assert "timm:resnet18.a1_in1k" in hub  # whose weights are not at hand
+    for command in others:
+        less = [] if "--corruption" in command else ["--corruption", "fog", "contrast", "--severity", "3"]
+        code, out, err = answer(capsys, *shlex.split(command)[1:], *less)
+        assert code == 0, err
+        assert "Try next: pdeplus train finetune data.root=my_pictures" in out
+        assert "right on" in out
+    first, second = (read_records(path) for path in sorted((tmp_path / "both").glob("*/records.jsonl")))
+    assert [r.nll for r in first] == pytest.approx([r.nll for r in second], rel=1e-3)  # the same network twice
+    assert {r.origin for r in first} == {r.origin for r in second}  # on the same images
+    assert "timm:test_resnet (mine)" in (tmp_path / "robust.html").read_text("utf-8")
+    assert "corrupted (fog, my_corruptions.rain × severity 3) " in out
