@@ -183,7 +183,7 @@ def test_oracle_is_marked_in_every_table():
         records += made_cells("PDE+", 0.8, selection="oracle", weights="w", samples=samples, overlaps=("fog",))
     tables = tables_of(only_group(records))
     assert set(tables) == (
-        {"summary", "corruptions", "families", "severities", "calibration", "comparison", "overlaps", "passes"}
+        {"summary", "costs", "corruptions", "families", "severities", "calibration", "comparison", "overlaps", "passes"}
     )
     for table in tables.values():
         assert any("(oracle)" in cells[0] for cells in table.rows), table.title
@@ -214,7 +214,7 @@ def test_domains():
     accuracies = [100 * r.accuracy for r in records if r.model == "PDE+" and r.corruption != CLEAN]
     assert ours["mean"] == f"{sum(accuracies) / 3:.2f}"
     assert ours["worst"] == f"{min(accuracies):.2f}"
-    assert set(tables) == {"summary", "calibration", "comparison"}
+    assert set(tables) == {"summary", "costs", "calibration", "comparison"}
     fewer = [r for r in records if not (r.model == "PDE+" and r.corruption == "sketch")]
     table = tables_of(only_group(fewer))["summary"]
     assert row(table, "PDE+")["mean"] == "—"  # a mean over fewer domains is another score
@@ -261,7 +261,7 @@ def test_cbar_has_tables_of_its_own_and_a_column_beside_the_fifteen():
     assert row(beside, "PDE+")["C̄ (10 × 5)"] == "—"
     assert (row(beside, "ERM")["corrupted (15 × 5)"], row(beside, "ERM")["mCE"]) == ("50.00", "100.00")
     tables = tables_of(second)
-    assert set(tables) == {"summary", "corruptions", "severities", "calibration", "overlaps"}
+    assert set(tables) == {"summary", "costs", "corruptions", "severities", "calibration", "overlaps"}
     assert row(tables["summary"], "ERM")["C̄ (10 × 5)"] == "70.00"
     assert row(tables["corruptions"], "ERM")["circular motion blur"] == "70.00"
     assert row(tables["overlaps"], "ERM")["seen in training"] == "ripple"

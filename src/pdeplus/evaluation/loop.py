@@ -80,60 +80,67 @@ def evaluate(
     """Test a model and return a record for each test set; the clean one comes first.
 
     Each record is written as soon as it is measured; what the folder holds already is not measured again. All noise is
-    seeded: an evaluation repeated with the same settings gives the same numbers.
+    seeded. docs/evaluation.md says more of each argument.
 
     Args:
-        model: a Run or its folder; a URI such as "timm:resnet18"; an .onnx or .pt2 file; a torch module or
-            any function from float images B×C×H×W in [0, 1] to logits B×classes (or to an object with `.logits`).
+        model: a Run or its folder; a URI such as "timm:resnet18"; an .onnx or .pt2 file; a torch module or any function
+            from float images B×C×H×W in [0, 1] to logits B×classes (or to an object with `.logits`).
         suite: "clean", "corruptions" (fifteen), "all_corruptions" (nineteen), "cbar" (C̄), "domains" or "adversarial".
-        data: name of a data set, a folder of class folders (options behind a question mark), a Source, a pair (images,
-            labels), a torch Dataset or DataLoader of such pairs; a run has its own.
-        samples: noisy passes E; 0 for none; None for what the run's method does.
-        average: what these average: "probabilities" or "logits".
+        data: a data set's name, a folder of class folders, a Source, (images, labels), a Dataset; a run has its own.
+        samples, average: noisy passes E, 0 for none, None for the method's; these average "probabilities" or "logits".
         selection: which of a run's weights: "last", "validation" or "oracle", which looks at the test sets.
-        name: what tables call the model.
-        out: folder for records.jsonl; of a run, by default, the run's own; else nothing is written.
+        name, out: what tables call the model; the folder for records.jsonl, of a run its own.
         files: folder of corrupted images, such as CIFAR-10-C, to read instead of corrupting the test images.
-        corruptions: some corruptions by name, also your own by dotted name, in place of the suite's.
-        severities: of the corruptions.
-        limit: at most so many images of each test set; 0 for all.
-        quick: test 300 images at severities 1, 3 and 5, where neither is set; None: if they are larger than 128 pixels.
-        adapt: take BatchNorm's statistics from each test batch; the model's name says that this uses test images.
-        seed: of the corruptions, or of the attack.
-        attack: of the adversarial suite: "fgsm", "pgd" (the default), "apgd_ce" or "apgd_dlr" with their defaults, or
-            one configured, such as attacks.PGD(norm="l2", steps=20, restarts=3). Its checks go into sanity.json.
-        epsilons: its sizes; None for a configured attack's own, else 1/255, 2/255, 4/255 and 8/255.
-        eot: noisy passes whose average the attack follows, where the model predicts with noise; None for 10, and 0
-            for an attack on the network without its noise.
+        corruptions, severities, limit: some corruptions by name, also your own by dotted name; images of each test set.
+        quick: 300 images at severities 1, 3, 5, where neither is set; None: if they are larger than 128 pixels.
+        adapt: take BatchNorm's statistics from each test batch, which uses test images.
+        attack, epsilons, eot: of the adversarial suite: its name or one configured, its sizes, noisy passes it follows.
         outputs: whether a given model returns "logits" or "probabilities".
-        compile: compile the network by torch.compile, which takes seconds once; a line says so where that fails.
-        batch_size: images per forward pass.
-        trust_code: whether code outside pdeplus that a run folder's config names may be imported.
-        watch: told of progress.
-        say: told what the model takes and, of big images, how long it will take.
+        watch, say: told of progress; told what the model takes and, of big images, how long it will take.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
     threat = _threat(suite, attack, epsilons, eot, seed)
     model, source, label = open_model_and_data(model, data, trust_code)
+    severities, limit, big = _extent(source, suite, files, quick, severities, limit)
+    chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
+    tests = build_suite(source, label, suite, files=files, **chosen)
+    how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile, "adapt": adapt}
     if isinstance(model, Given):
         say(model.about)
+    told = batch_size, watch, say if big else None
+    return _tested(model, tests, threat, Path(out) if out is not None else None, selection, outputs, how, told)
+
+
+def _tested(
+    model: object,
+    tests: TestSuite,
+    threat: "Threat | None",
+    out: Path | None,
+    selection: Selection,
+    outputs: Outputs,
+    how: Mapping[str, Any],
+    told: tuple[int, Watch | None, Callable[[str], None] | None],
+) -> list[Record]:
+    """The records of the model, or of the best of a run's epochs for the oracle."""
+    folder = model.path if out is None and isinstance(model, Run) else out
+    oracle = isinstance(model, Run) and selection == "oracle"
+    place = folder / "oracle" if folder and oracle else folder
+    models = _models(model, tests, selection, outputs, how)
+    found = [measure(tested, tests, threat, place, *told) for tested in models]
+    return _best(found, cast(Path, folder)) if oracle else found[0]
+
+
+def _extent(
+    source: Source, suite: str, files: object, quick: bool | None, severities: Sequence[int], limit: int
+) -> tuple[Sequence[int], int, bool]:
+    """The severities, the number of images, and whether these are big; a quick evaluation sets what is not set."""
     first = next(iter(source.test().values()))
     big = (first.stored.shape[-1] if isinstance(first.stored, Tensor) else first.stored.size) > BIG
     if (quick or (quick is None and big)) and suite in NAMES and files is None:
         severities = QUICK_SEVERITIES if severities == SEVERITIES else severities
         limit = limit or (QUICK_IMAGES if len(first) > QUICK_IMAGES else 0)
-    chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
-    tests = build_suite(source, label, suite, files=files, **chosen)
-    run = model if isinstance(model, Run) else None
-    folder = Path(out) if out is not None else run.path if run else None
-    how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile, "adapt": adapt}
-    oracle = run is not None and selection == "oracle"
-    place = folder / "oracle" if folder and oracle else folder
-    found = list[list[Record]]()
-    for tested in _models(model, tests, selection, outputs, how):
-        found.append(measure(tested, tests, threat, place, batch_size, watch, say if big else None))
-    return _best(found, cast(Path, folder)) if oracle else found[0]
+    return severities, limit, big
 
 
 def measure(
