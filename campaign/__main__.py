@@ -37,8 +37,8 @@ def main() -> None:
         except KeyboardInterrupt:
             print("stopped; what was done until then:", file=sys.stderr)
         os.chdir(folder.parent)
-    print(tally.table())
-    print("\n".join(dict.fromkeys(tally.bad)), file=sys.stderr)
+        print(tally.table(), flush=True)  # before the files are removed, which takes a while
+        print("\n".join(dict.fromkeys(tally.bad)), file=sys.stderr)
     sys.exit(bool(tally.bad))
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -244,6 +245,7 @@ def _fuzz_one(
         place.mkdir(parents=True)
         outcome, answer = judge(lambda: read(data, place))
         tally.add(f"fuzzed {name}", outcome, f"{answer} for {data[:120]!r}")
+        shutil.rmtree(place)
 
     one()
     if set(os.listdir()) != before:
