@@ -29,7 +29,7 @@ QUICK = ["model.width=2", "data.size=8", "train.limit=80", "train.epochs=1"]
 
 
 FIRST = ["demo", "train", "evaluate", "report"]
-COMMANDS = [*FIRST, "analyse", "corrupt", "data", "export", "list", "predict", "reproduce", "theory"]
+COMMANDS = [*FIRST, "analyse", "corrupt", "data", "export", "list", "predict", "reproduce", "sweep", "theory"]
 
 
 def test_help_names_every_command_in_order(capsys):

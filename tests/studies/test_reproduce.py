@@ -334,7 +334,7 @@ def test_wrong_input_is_one_line(capsys, words, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("title = 'x'", "lacks outcome"),
+        ("title = 'x'", "lacks rows"),
         ("title = 'x'\noutcome = 'pie'\nexpect = ''", "outcome='pie' is not known; choose from scores"),
         ("titel = 'x'", "'titel' is not known; did you mean 'title'"),
         ("title = 'x'\noutcome = 'scores'\nexpect = ''\nrows = ['erm2']", "method 'erm2' is not known"),

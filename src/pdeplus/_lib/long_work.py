@@ -1,7 +1,9 @@
 """Long work: a bar that shows its progress, threads that work ahead, signals that wait until it can stop."""
 
 import signal
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,18 +20,26 @@ Result = TypeVar("Result")
 Count = Callable[..., object]
 """A function that is told of progress: `count(n)` for n more, `count(n, total)` where the total is known only now."""
 
+LINE_SECONDS = 60.0
+"""Time between two lines on the progress of long work in a log file."""
+
 
 @contextmanager
 def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
     """Show how many things are done, how fast, and how long the rest will take; yields the function to count with.
 
-    Quiet where the output is not a terminal.
+    Where the stream of errors is no terminal, as in a log file or a notebook, long work is a line there now and then.
     """
     with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
+        done, told_at = 0, time.monotonic()
 
         def count(n: int, total: int | None = None) -> None:
-            bar.total = total or bar.total
+            nonlocal done, told_at
+            bar.total, done = total or bar.total, done + n
             bar.update(n)
+            if bar.disable and time.monotonic() - told_at >= LINE_SECONDS:
+                told_at, of = time.monotonic(), f" of {bar.total:,}" if bar.total else ""
+                print(f"{title}: {done:,}{of} {unit.strip()}", file=sys.stderr, flush=True)
 
         yield count
 

@@ -187,6 +187,8 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     if any(one.cbar for one in sizes.values()) and values.get("tests", "corruptions") not in ("corruptions", "clean"):
         raise UserError(f"experiment {name}: cbar=true needs tests = 'corruptions' or 'clean'")
     values = {"title": name, "outcome": "scores"} | values
+    if values["outcome"] == "scores" and not rows:
+        raise UserError(f"experiment {name} lacks rows, e.g. rows = ['erm', 'pde_plus']")
     if bool(values.get("parts")) != (values["outcome"] == "parts") or (values.get("parts") and rows):
         raise UserError(f"experiment {name}: parts need the outcome 'parts' and no rows, and that outcome needs parts")
     return Experiment(**values)

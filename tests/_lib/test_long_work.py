@@ -1,0 +1,16 @@
+"""Progress where there is no terminal: long work is told of in lines, short work not at all."""
+
+import pytest
+
+from pdeplus._lib import long_work
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lines"), [(60.0, []), (0.0, ["testing: 3 of 10 images", "testing: 7 of 10 images"])]
+)
+def test_long_work_in_a_log_file_is_a_line_now_and_then(monkeypatch, capsys, seconds, lines):
+    monkeypatch.setattr(long_work, "LINE_SECONDS", seconds)
+    with long_work.counting_bar("testing", None, " images") as count:
+        count(3, 10)
+        count(4)
+    assert capsys.readouterr().err.splitlines() == lines
