@@ -20,6 +20,9 @@ from .evaluation.deployment import plain as plain
 from .evaluation.loop import evaluate as evaluate
 from .evaluation.records import Record as Record
 from .evaluation.records import read_records as read_records
+from .evaluation.sharing import from_pretrained as from_pretrained
+from .evaluation.sharing import push_to_hub as push_to_hub
+from .evaluation.sharing import save_pretrained as save_pretrained
 from .methods._losses import AugMixLoss as AugMixLoss
 from .methods._losses import PDEPlusLoss as PDEPlusLoss
 from .methods.pde_plus import PDEPlus as PDEPlus

@@ -87,8 +87,8 @@ def add_diffusion(
         reach: standard deviation along that way, in units of its length; one number, or one for each place.
         per: one random number along that way for each sample, for each of its positions or each of its channels.
     """
-    of_the_scale = (("block", block, Block), ("head", head, Head), ("prior", prior, Prior))
-    for name, value, choices in (*of_the_scale, ("covariance", covariance, Covariance), ("per", per, Per)):
+    given = {"block": block, "head": head, "prior": prior, "covariance": covariance, "per": per}
+    for (name, value), choices in zip(given.items(), (Block, Head, Prior, Covariance, Per), strict=True):
         check_choice(name, value, choices)
     _check_example(model, example)
     after = stages_of(model, example) if after == "auto" else after
@@ -100,8 +100,7 @@ def add_diffusion(
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
     shapes = output_shapes(net, after, example)
     square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
-    like = next(iter(net.parameters()), torch.empty(0))
-    blocks = ADDBlocks()
+    like, blocks = next(iter(net.parameters()), torch.empty(0)), ADDBlocks()
     for (name, host), far in zip(find_modules(net, after).items(), reaches, strict=True):
         last = square and channels_last(shapes[name])
         body = nn.Sequential() if covariance == "directional" else body_for(name, shapes[name], block, last)

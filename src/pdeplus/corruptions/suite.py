@@ -142,7 +142,7 @@ class RandomCorruption:
     def __call__(self, image: Any, *others: Any) -> Any:
         pixels, as_given = _in_colour(image)
         if self.seed is None:
-            seeds = [int(seed) for seed in torch.randint(2**62, (len(pixels),))]
+            seeds = [int(seed) for seed in torch.randint(2**62, (len(pixels),), generator=None)]
         else:
             seeds = [derive(self.seed, "random corruption", place) for place in _places(pixels)]
         for i, seed in enumerate(seeds):

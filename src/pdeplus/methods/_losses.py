@@ -84,7 +84,8 @@ class _Loss(nn.Module, ABC):
         stream = self.generator
         if stream is None:
             rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-            stream = generator_for(int(torch.randint(2**62, ())), "loss", rank, device=images.device)
+            drawn = int(torch.randint(2**62, (), generator=None))
+            stream = generator_for(drawn, "loss", rank, device=images.device)
         weights = cast(Tensor | None, self.class_weights)
         weights = None if weights is None else weights.to(images.device)
         return Batch(images, labels, Identity(), stream, self.label_smoothing, weights)
