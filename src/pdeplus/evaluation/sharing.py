@@ -17,7 +17,8 @@ from .._lib.files import encode_weights, make_folder, read_weights, readable, wr
 from .._lib.registry import require
 from ..errors import UserError
 from ..training.config import to_tables
-from ..training.run_folder import Expects, Run, Selection, begin_files, build_method, write_metrics
+from ..training.run_files import begin_files, write_metrics
+from ..training.run_folder import Expects, Run, Selection, build_method
 from ..training.sums import write_sums
 from .deployment import export, plain
 from .loop import FILE as RECORDS

@@ -18,7 +18,8 @@ from .config import Config, config_hash, load_config, setting_changes, to_tables
 from .distributed import join
 from .loop import out_of_patience
 from .precision import FILE as PRECISION
-from .run_folder import Run, begun, check_unused, prepare, run_session, score_of
+from .run_files import begun, check_unused
+from .run_folder import Run, prepare, run_session, score_of
 from .session import Checkpoint, Session, Watch, progress_bar, read_progress, restore
 from .sums import check_unchanged
 from .wise_ft import START, TUNED
