@@ -172,8 +172,8 @@ def test_one_class_no_class_and_no_folder_are_refused(tmp_path):
         ImageFolder(root=str(tmp_path / "one" / "cat")).train()
     with pytest.raises(UserError, match="there is no such folder"):
         ImageFolder(root=str(tmp_path / "nowhere")).train()
-    with pytest.raises(UserError, match="held_out=1.0"):
-        ImageFolder(root=str(tmp_path), held_out=1.0)
+    with pytest.raises(UserError, match="held_out=1.5"):
+        ImageFolder(root=str(tmp_path), held_out=1.5)
 
 
 def test_splitting_decodes_nothing_and_what_fits_is_decoded_once(tmp_path, monkeypatch):

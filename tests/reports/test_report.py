@@ -92,7 +92,7 @@ def test_one_item_alone_and_one_record(tmp_path):
 def test_clean_records_alone(tmp_path):
     records = [made_record(name, ("clean", 0), 0.9, suite="clean") for name in ("ERM", "PDE+")]
     found = Page(report(records, tmp_path / "r.html").read_text("utf-8"))
-    assert [a["id"] for a in found.all("table")] == ["g1-summary", "machines"]
+    assert [a["id"] for a in found.all("table")] == ["g1-summary", "g1-costs", "machines"]
     assert "g1-reliability" in [a.get("id") for a in found.all("div")]
 
 

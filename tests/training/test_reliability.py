@@ -141,7 +141,7 @@ def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(begins, 
             yield
 
     if begins is train:
-        monkeypatch.setattr("pdeplus.training.run_folder.locked", got_late)
+        monkeypatch.setattr("pdeplus.training.run_files.locked", got_late)
         with pytest.raises(UserError, match="already holds a run"):
             train(config, folder)
     else:

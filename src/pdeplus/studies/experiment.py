@@ -63,7 +63,7 @@ class Size:
     limit: int = 0
     """Images of each test set; 0 for all."""
     regime: tuple[str, ...] = ()
-    """Settings of its preset, over the experiment's and below the row's."""
+    """Settings, such as those of its preset, over the experiment's and below the row's."""
     cbar: bool = False
     """Test on C̄ too, the second test: a column of the experiment's tables."""
     set: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     sizes = dict[SizeName, Size]()
     for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
         usual, its = common[size], tables.pop(size, {})
-        regime = preset_settings(usual.pop("preset")) if "preset" in usual else []
+        regime = preset_settings(usual.pop("preset")) if "preset" in usual else usual.get("regime", [])
         settings_of_both = {"regime": regime, "set": [*usual.get("set", ()), *its.get("set", ())]}
         sizes[size] = Size(**_checked(f"size {size}", Size, usual | its | settings_of_both | {"name": size}))
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
@@ -187,10 +187,10 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     if any(one.cbar for one in sizes.values()) and values.get("tests", "corruptions") not in ("corruptions", "clean"):
         raise UserError(f"experiment {name}: cbar=true needs tests = 'corruptions' or 'clean'")
     values = {"title": name, "outcome": "scores"} | values
-    if values["outcome"] == "scores" and not rows:
-        raise UserError(f"experiment {name} lacks rows, e.g. rows = ['erm', 'pde_plus']")
     if bool(values.get("parts")) != (values["outcome"] == "parts") or (values.get("parts") and rows):
         raise UserError(f"experiment {name}: parts need the outcome 'parts' and no rows, and that outcome needs parts")
+    if values["outcome"] == "scores" and not rows:
+        raise UserError(f"experiment {name} lacks rows, e.g. rows = ['erm', 'pde_plus']")
     return Experiment(**values)
 
 
