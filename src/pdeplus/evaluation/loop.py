@@ -411,4 +411,4 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     if record.accuracy <= bound < 1:
         found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
         way_out = "put any normalisation, resizing or order of classes into the model"
-        warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=6)
+        warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=7)

@@ -116,7 +116,7 @@ def _cell(
         raise unknown(f"experiment {experiment.name}: method {row.method!r}", row.method, list(named_methods()))
     varied = [f"{key}={value}" for key, value in place.items()]
     own = [*(settings(row.method) if row.method else ()), *row.set]
-    chosen = [*experiment.set, *size.regime, *own, *size.set, *varied, *overrides]
+    chosen = [*size.base, *experiment.set, *size.regime, *own, *size.set, *varied, *overrides]
     config = load_config(row.preset or experiment.preset, [*chosen, f"name={row.name}", f"seed={seed}"])
     if row.stretch != 1:
         epochs = max(1, round(row.stretch * config.train.epochs))

@@ -62,8 +62,10 @@ class Size:
     seeds: int = 1
     limit: int = 0
     """Images of each test set; 0 for all."""
+    base: tuple[str, ...] = ()
+    """Settings below the experiment's own."""
     regime: tuple[str, ...] = ()
-    """Settings, such as those of its preset, over the experiment's and below the row's."""
+    """Settings of its preset, over the experiment's and below the row's."""
     cbar: bool = False
     """Test on C̄ too, the second test: a column of the experiment's tables."""
     set: tuple[str, ...] = ()
@@ -176,7 +178,7 @@ def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     sizes = dict[SizeName, Size]()
     for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
         usual, its = common[size], tables.pop(size, {})
-        regime = preset_settings(usual.pop("preset")) if "preset" in usual else usual.get("regime", [])
+        regime = preset_settings(usual.pop("preset")) if "preset" in usual else []
         settings_of_both = {"regime": regime, "set": [*usual.get("set", ()), *its.get("set", ())]}
         sizes[size] = Size(**_checked(f"size {size}", Size, usual | its | settings_of_both | {"name": size}))
     rows = tuple(_row(name, row) for row in tables.pop("rows", []))
