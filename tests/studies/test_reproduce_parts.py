@@ -6,6 +6,7 @@ import pytest
 
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import read_records
+from pdeplus.studies.cells import known_cells
 from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import load_experiment
 from pdeplus.studies.reproduction import prepare, reproduce
@@ -111,4 +112,19 @@ def test_parts_and_rows_do_not_mix(tmp_path, wrong):
     path = tmp_path / "wrong.toml"
     path.write_text(f'title = "Wrong"\nexpect = "nothing"\n{wrong}\n')
     with pytest.raises(UserError, match="experiment wrong: parts need the outcome 'parts' and no rows"):
+        load_experiment(path)
+
+
+def test_a_row_may_be_tested_after_its_last_epoch(tmp_path):
+    path = tmp_path / "own.toml"
+    rows = '"erm", { name = "last", method = "erm", label = "ERM, last", selection = "last" }'
+    path.write_text(f'tests = "clean"\nrows = [{rows}]\n')
+    folder = reproduce(path, size="smoke", out=tmp_path, overrides=["train.epochs=2"])
+    records = read_records(folder / "records.jsonl")
+    assert {(r.model, r.selection) for r in records} == {("ERM", "validation"), ("ERM, last", "last")}
+    cells = prepare(path, "smoke", None, ["train.epochs=2"])[2]
+    known = known_cells(cells, tmp_path / "nowhere", folder)
+    assert [known[i].records[0].selection for i in (0, 1)] == ["validation", "last"]
+    path.write_text('rows = [{ method = "erm", selection = "oracle" }]')
+    with pytest.raises(UserError, match="row erm: selection='oracle' is not known"):
         load_experiment(path)

@@ -23,7 +23,7 @@ from ..evaluation.loop import evaluate
 from ..evaluation.records import Record, read_records
 from ..evaluation.test_sets import as_source, build_suite
 from ..training.config import Config, config_hash, load_config
-from ..training.run_folder import Run, build_method, build_source, train_or_resume
+from ..training.run_folder import Run, Selection, build_method, build_source, train_or_resume
 from ..training.session import Watch
 from .experiment import Experiment, Row, Size, Tests, named_methods, settings
 from .other_tests import AugmentedTests, HeldOut
@@ -53,6 +53,8 @@ class Cell:
     """Tested on C̄ too."""
     samples: tuple[int, ...] = ()
     """Noisy passes to test with; empty for what the method does."""
+    selection: Selection = "validation"
+    """Whose weights are tested: the best epoch's on held-out images, or the last one's."""
     augmentations: tuple[str, ...] = ()
     """What test images are changed by, where tests are "augmented"."""
 
@@ -135,6 +137,7 @@ def _cell(
         limit=size.limit,
         cbar=size.cbar,
         samples=row.samples,
+        selection=row.selection,
         augmentations=tuple(options.get("augmentations", ())) if experiment.tests == "augmented" else (),
     )
 
@@ -148,7 +151,9 @@ def run_cell(cell: Cell, runs: Path, watch: Watch | None = None, count: Count | 
     records = list[Record]()
     for tested_on in _tested_on(cell):
         for samples in cell.samples or (None,):
-            records += evaluate(run, name=cell.label, samples=samples, watch=count, **tested_on)
+            records += evaluate(
+                run, name=cell.label, samples=samples, selection=cell.selection, watch=count, **tested_on
+            )
     return Done(cell=cell, run=run, records=records)
 
 
@@ -160,7 +165,8 @@ def is_trained(cell: Cell, runs: Path) -> bool:
 def is_tested(cell: Cell, runs: Path) -> bool:
     """Whether each of its run's tests was at least begun, under the cell's label."""
     file = runs / cell.folder / RECORDS
-    begun = {r.suite == "cbar" for r in read_records(file) if r.model == cell.label} if file.is_file() else set[bool]()
+    records = read_records(file) if file.is_file() else []
+    begun = {r.suite == "cbar" for r in records if (r.model, r.selection) == (cell.label, cell.selection)}
     return cell.tests == "none" or begun >= ({False, True} if cell.cbar else {False})
 
 
@@ -268,15 +274,14 @@ class KnownRecords:
         files = sorted(Path(folder).rglob(RECORDS))
         if not files:
             raise UserError(f"--records {folder}: there is no {RECORDS} in it or below it")
-        self._networks = defaultdict[tuple[str, int], dict[tuple[str, str], dict[KnownTest, Record]]](dict)
-        """By configuration and seed, by folder and weights: what was measured of that network."""
+        self._networks = defaultdict[tuple[str, int, str], dict[tuple[str, str], dict[KnownTest, Record]]](dict)
+        """By configuration, seed and selection, by folder and weights: what was measured of that network."""
         for file in files:
             for record in read_records(file):
-                if record.selection == "validation":
-                    alike = self._networks[record.config, record.seed]
-                    network = alike.setdefault((file.parent.name, record.weights), {})
-                    test = record.suite, record.origin, record.corruption, record.severity, record.samples
-                    network[test] = record
+                alike = self._networks[record.config, record.seed, record.selection]
+                network = alike.setdefault((file.parent.name, record.weights), {})
+                test = record.suite, record.origin, record.corruption, record.severity, record.samples
+                network[test] = record
         self._suites = dict[str, list[list[TestImages]]]()
 
     def records_of(self, cell: Cell) -> list[Record] | None:
@@ -285,7 +290,7 @@ class KnownRecords:
         The same test images are meant, to the pixel: the data set is read and compared. Where several networks were
         trained alike, such as on two machines, that of the cell's own experiment is taken.
         """
-        networks = self._networks.get((config_hash(cell.config), cell.config.seed))
+        networks = self._networks.get((config_hash(cell.config), cell.config.seed, cell.selection))
         if cell.tests == "none" or not networks:
             return None
         passes = cell.samples or (build_method(cell.config).samples,)

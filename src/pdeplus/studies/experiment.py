@@ -15,6 +15,7 @@ from .._lib.files import read_toml
 from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
 from ..training.config import Part, preset_settings, presets
+from ..training.run_folder import Selection
 
 SizeName = Literal["full", "fast", "small", "smoke", "own"]
 """The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds; or as the
@@ -51,6 +52,8 @@ class Row:
     """With one seed, however many the others have."""
     stretch: float = 1.0
     """Its epochs, as a multiple of the size's."""
+    selection: Selection = "validation"
+    """Whose weights are tested: the best epoch's on held-out images, or the last one's."""
 
 
 @final
@@ -202,6 +205,7 @@ def _row(experiment: str, row: object) -> Row:
     name = values.get("name") or values.get("method") or values.get("preset")
     if not name:
         raise UserError(f"experiment {experiment}: a row needs a name, a method or a preset")
+    check_choice(f"experiment {experiment}, row {name}: selection", values.get("selection", "last"), Selection)
     return Row(**values | {"name": name})
 
 
