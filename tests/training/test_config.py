@@ -87,6 +87,8 @@ def test_label_smoothing_has_an_old_name_which_hashes_still_have(table, tmp_path
     [
         ("demmo", [], "preset 'demmo' is not known; did you mean 'demo'"),
         ("demo", ["trian.epochs=3"], "trian=.*did you mean 'train'"),
+        ("demo", ["trai\nn.epochs=3"], r"^trai\\nn=.*did you mean 'train'[^\n]*$"),
+        ("demo", ["train.ep\nochs=3"], r"^train.ep\\nochs=3: the key is not known[^\n]*$"),
         ("demo", ["train.epoch=3"], "train.epoch=3: the key is not known; did you mean 'epochs'"),
         ("demo", ["train.epochs=many"], "train.epochs='many' must be a whole number"),
         ("demo", ["train.epochs=1.5"], "train.epochs=1.5 must be a whole number"),

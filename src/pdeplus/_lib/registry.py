@@ -234,6 +234,7 @@ def _convert(value: Any, hint: Any) -> tuple[bool, Any]:
 
 def unknown(what: str, name: str, known: Collection[str]) -> UserError:
     """The answer to an unknown name: the near ones first, then all."""
+    what = "".join(c if c.isprintable() else repr(c)[1:-1] for c in what)  # one line, whatever the name holds
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UserError(f"{what} is not known; {hint}known: {', '.join(known)}")

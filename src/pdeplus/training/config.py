@@ -215,9 +215,10 @@ def _unknown_key(key: str, value: Any, tables: Mapping[str, Any], known: list[st
     options = {
         name: f"{table}.{name}" for table, kind in reversed(kinds.items()) for name in signature(kind).parameters
     }
+    shown = key if key.isprintable() else repr(key)
     near = get_close_matches(key, options, 1)
     if near and not isinstance(value, Mapping) and not get_close_matches(key, known, 1, 0.9):
-        return UserError(f"{key}={value!r}: the key is not known; did you mean {options[near[0]]}?")
+        return UserError(f"{shown}={value!r}: the key is not known; did you mean {options[near[0]]}?")
     return unknown(f"{key}={value!r}: the key", key, known)
 
 
