@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomli_w
@@ -14,6 +15,7 @@ from support.forkserver import finish, start
 import pdeplus as pp
 from pdeplus.augment.crop_flip import CropFlip
 from pdeplus.augment.identity import Identity
+from pdeplus.augment.resized_crop import ResizedCrop
 from pdeplus.core.network import step_by_indexing
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.training import run_folder as run_module
@@ -96,6 +98,9 @@ def test_progressive_resizing_is_refused_where_a_network_takes_one_size_only():
     with pytest.raises(UserError, match="trains on 12×12 pixels first, which the network does not take"):
         check_progressive(fixed, session.split, Train(progressive=0.5))
     check_progressive(fixed, session.split, Train())
+    cropped = replace(session.split, transform=ResizedCrop(size=16))
+    with pytest.raises(UserError, match="does not go with data.transform=resized_crop"):
+        check_progressive(torch.nn.Identity(), cropped, Train(progressive=0.5))
 
 
 def test_constant_groups_keep_their_rate():

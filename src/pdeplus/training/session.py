@@ -212,9 +212,11 @@ def check_view(split: Split, size: int) -> None:
 
 
 def check_progressive(model: nn.Module, split: Split, settings: Train) -> None:
-    """Refuse progressive resizing for a network that takes images of one size only."""
+    """Refuse progressive resizing for a network, or behind a transform, of one image size only."""
     if not settings.progressive:
         return
+    if isinstance(split.transform, ResizedCrop):  # it gives the network one size, whatever it is given
+        raise UserError(f"train.progressive={settings.progressive} does not go with data.transform=resized_crop")
     image = split.validation.take(torch.arange(1)).floats()
     size = [settings.side_in(0, side) for side in image.shape[2:]]
     try:
