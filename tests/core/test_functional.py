@@ -32,6 +32,15 @@ def test_noise_families_have_their_variance(prior):
     assert (out.abs() < 3 * quantile).float().mean().item() == pytest.approx(0.5, abs=0.002)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_noise_in_half_precision_is_that_of_32_bits_rounded(layout):
+    h = torch.zeros(3, 4, 5, 6).to(memory_format=layout)
+    precise, rounded = (diffuse(like, 1.0, torch.Generator().manual_seed(4)) for like in (h, h.bfloat16()))
+    assert rounded.dtype == torch.bfloat16
+    assert rounded.is_contiguous(memory_format=layout)
+    assert torch.equal(rounded, precise.bfloat16())
+
+
 def test_linear_drift_gives_the_known_mean_and_variance():
     """x ← a x + σ ε, L times: mean aᴸ x, variance σ² (a²ᴸ - 1) / (a² - 1)."""
     a, sigma, steps = 0.9, 0.3, 5
