@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -138,6 +139,9 @@ def test_changes_of_settings_are_named():
     ]  # fmt: skip
     folders = [{"data": {"name": "image_folder", "root": root}} for root in "xy"]
     assert setting_changes(*folders) == ["data.root is 'y', was 'x'"]
+    same = [{"a": 3, "b": math.nan}, {"a": 3.0, "b": math.nan}]
+    assert setting_changes(*same) == []
+    assert setting_changes({"a": 1}, {"a": True}) == ["a is True, was 1"]
 
 
 @pytest.mark.parametrize(

@@ -249,12 +249,19 @@ def setting_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     free = ["name", "train.checkpoint_seconds"]
     if before.get("data.name") != "image_folder":  # whose root is the data set
         free.append("data.root")
-    keys = [key for key in {**before, **after} if key not in free and repr(before.get(key)) != repr(after.get(key))]
+    both = {**before, **after}
+    keys = [key for key in both if key not in free and not _same(before.get(key), after.get(key))]
 
     def shown(values: Mapping[str, Any], key: str) -> str:
         return shorten(repr(values[key]), 60, placeholder=" …") if key in values else "missing"
 
     return [f"{key} is {shown(after, key)}, was {shown(before, key)}" for key in keys]
+
+
+def _same(value: object, other: object) -> bool:
+    """Whether two values of a config file are the same setting: 3 and 3.0 are, 1 and true are not; NaN is itself."""
+    numbers = isinstance(value, bool) == isinstance(other, bool)
+    return (numbers and value == other) or repr(value) == repr(other)
 
 
 def _flat(tables: Mapping[str, Any], above: str = "") -> dict[str, Any]:
