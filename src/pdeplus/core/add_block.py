@@ -95,7 +95,7 @@ class ADDBlock(FollowsDiffusion):
 
     def _isotropic(self, h: Tensor, moved: Tensor, context: DiffusionContext) -> Tensor:
         """Noise of scale g_φ(h) on `moved`: h itself, or h after a directional step."""
-        trace = context.trace
+        trace, rows = context.trace, round(context.share * len(h))
         learnt = h[: context.learn_from]
         if context.local:
             with torch.enable_grad():
@@ -103,12 +103,15 @@ class ADDBlock(FollowsDiffusion):
         else:
             scale = self.scale(learnt)
         trace.scales.append(scale)
-        if len(learnt) < len(h):
+        if len(learnt) < rows:
             with torch.no_grad():
-                rest = self.scale(h[len(learnt) :])
+                rest = self.scale(h[len(learnt) : rows])
             scale = torch.cat([scale, rest])
         if not context.passes:
-            return diffuse(moved, scale, context.generator, self.prior)
+            if rows == len(h):
+                return diffuse(moved, scale, context.generator, self.prior)
+            diffused = diffuse(moved[:rows], scale[:rows], context.generator, self.prior)
+            return torch.cat([diffused, moved[rows:]])
         noise = torch.cat([one[len(trace.means) - 1] for one in context.passes])
         if len(h) < len(noise):  # the first block, or one whose features have met none yet
             h, scale = (torch.cat([t] * len(context.passes)) for t in (h, scale))
@@ -125,6 +128,29 @@ def body_for(name: str, shape: torch.Size, block: Block, channels_last: bool = F
     if len(shape) in (2, 3, 4):
         return token_body(shape[-1])
     raise UserError(f"after: module {name!r} returns shape {tuple(shape)}; 2, 3 or 4 dimensions are needed")
+
+
+def input_body(c: int) -> nn.Sequential:
+    """g_φ of images before its head: a 3×3 convolution to 16 channels and back by a linear map of each pixel.
+
+    Convolutions of so few channels by depth, or to them, are slow and unsafe on CPUs (`core/network.py`).
+    """
+    width = 16
+    return nn.Sequential(
+        nn.Conv2d(c, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        PixelLinear(width, c),
+        nn.BatchNorm2d(c),
+    )
+
+
+@final
+class PixelLinear(nn.Linear):
+    """A linear map of the channels at each pixel of B×C×H×W."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.movedim(1, -1)).movedim(-1, 1)
 
 
 def paper_body(c: int) -> nn.Sequential:

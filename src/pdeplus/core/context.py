@@ -48,6 +48,8 @@ class DiffusionContext:
     """Each block's noise in each of several passes, which the first block makes of one: see `sample_logits`."""
     twins: bool = False
     """Whether the second half of a batch holds the twins of the first."""
+    share: float = 1.0
+    """Of the rows of a batch, the first ones, that diffuse."""
 
 
 @contextmanager
@@ -60,6 +62,7 @@ def diffusion(
     learn_from: int | None = None,
     passes: Sequence[Sequence[Tensor]] = (),
     twins: bool = False,
+    share: float = 1.0,
 ) -> Generator[Trace]:
     """Within this context the forward passes of `net` in this thread are traced, and diffused if `active`.
 
@@ -76,11 +79,13 @@ def diffusion(
             its output in all of them, one behind the other.
         twins: the second half of a batch holds similar samples of the first half, in the same order: what blocks with
             a directional covariance diffuse along.
+        share: of the rows of a batch, the first ones, that get noise, isotropic noise alone; σ is learnt from
+            `learn_from` rows all the same.
     """
     members = frozenset(module for module in net.modules() if isinstance(module, FollowsDiffusion))
     if not any(module.diffuses for module in members):
         raise UserError(NO_BLOCKS)
-    opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes, twins)
+    opened = DiffusionContext(members, active, local, learn_from, generator, Trace(), passes, twins, share)
     before = _open.contexts
     _open.contexts = (opened, *before)
     try:

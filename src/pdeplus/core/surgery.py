@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
 from ..functional import Per, Prior
-from .add_block import ADDBlock, Block, Covariance, Head, body_for
+from .add_block import ADDBlock, Block, Covariance, Head, body_for, input_body
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
 from .network import evaluating, find_modules, output_shapes
 from .placement import channels_last, stages_of
 
+INPUT = "input"
+"""Among the places of ADD blocks: the images themselves, before the network."""
 CHILD = "add_blocks"
 """Name under which a changed network holds its ADD blocks."""
 Where = Literal["after", "before"]
@@ -74,7 +76,8 @@ def add_diffusion(
 
     Args:
         after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C or B×C, or
-            of a square image B×H×W×C. "auto" for the network's stages (`core/placement.py` says which these are).
+            of a square image B×H×W×C. "auto" for the network's stages (`core/placement.py` says which these are). The
+            first may be "input": the images diffuse, before the network.
         example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
         block: a light depthwise body, or the paper's two 3×3 convolutions (B×C×H×W features only).
         head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
@@ -98,12 +101,19 @@ def add_diffusion(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
-    shapes = output_shapes(net, after, example)
+    of_images = list(after[:1]) == [INPUT] and not hasattr(net, INPUT)
+    inner = list(after)[of_images:]
+    shapes = {} if of_images and not inner else output_shapes(net, inner, example)
+    hosts = find_modules(net, inner) if shapes else {}
     square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
     like, blocks = next(iter(net.parameters()), torch.empty(0)), ADDBlocks()
-    for (name, host), far in zip(find_modules(net, after).items(), reaches, strict=True):
-        last = square and channels_last(shapes[name])
-        body = nn.Sequential() if covariance == "directional" else body_for(name, shapes[name], block, last)
+    for name, far in zip(after, reaches, strict=True):
+        if covariance == "directional":
+            body = nn.Sequential()
+        elif name in hosts:
+            body = body_for(name, shapes[name], block, square and channels_last(shapes[name]))
+        else:
+            body = input_body(_channels(example))
         add = ADDBlock(
             body,
             name=name,
@@ -116,9 +126,19 @@ def add_diffusion(
             per=per,
         )
         blocks.append(add.to(device=like.device, dtype=like.dtype))
-        host.register_forward_hook(AfterModule(add))
+        if name in hosts:
+            hosts[name].register_forward_hook(AfterModule(add))
+        else:
+            net.register_forward_pre_hook(BeforeModule(add))
     net.add_module(CHILD, blocks.train(net.training))
     return net
+
+
+def _channels(example: Tensor | Mapping[str, Any]) -> int:
+    """Of a batch of images; what else a network may take cannot diffuse before it."""
+    if isinstance(example, Tensor) and example.ndim == 4:
+        return example.shape[1]
+    raise UserError(f"after={INPUT!r} needs images as example, B×C×H×W; name a module of the network instead")
 
 
 def _check_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> None:
@@ -143,7 +163,7 @@ def add_noise(
     Outside a `diffusion` context the copy's output equals the model's bit for bit; the model is left as it was.
 
     Args:
-        places: names as in `model.named_modules()`.
+        places: names as in `model.named_modules()`, or "input" alone for the images before the network.
         scale: gives for each name the module that makes σ of the features.
         where: on the output of the named modules, or on their input.
     """
@@ -152,10 +172,11 @@ def add_noise(
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call")
     blocks = ADDBlocks()
-    for name, host in find_modules(net, places).items():
+    of_images = list(places) == [INPUT] and not hasattr(net, INPUT)
+    for name, host in ({INPUT: net} if of_images else find_modules(net, places)).items():
         block = ADDBlock(nn.Sequential(scale(name)), name=name, head="none", initial_scale=None)
         blocks.append(block)
-        if where == "after":
+        if where == "after" and not of_images:
             host.register_forward_hook(AfterModule(block))
         else:
             host.register_forward_pre_hook(BeforeModule(block))

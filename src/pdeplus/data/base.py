@@ -127,6 +127,8 @@ class Batch:
     """Share of a label that the cross-entropy of the task spreads evenly over all classes."""
     class_weights: Tensor | None = None
     """Weight of each class in the cross-entropy of the task; None for equal ones."""
+    progress: float = 1.0
+    """Share of the training's steps that are done, for methods that change on the way; 1 where nobody counts."""
 
     def view(self) -> Tensor:
         """A freshly transformed view of the images."""

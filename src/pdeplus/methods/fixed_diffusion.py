@@ -37,8 +37,12 @@ class FixedDiffusion(WithViews):
 
     scale: float = 0.1
     """σ, the standard deviation of the noise; the paper's ablation has 0 to 2.5."""
-    placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
-    """Noise after each stage, each residual block, or the named modules."""
+    placement: Literal["stage", "block", "input"] | tuple[str, ...] = "stage"
+    """Noise after each stage, each residual block, on the images before the network, or after the named modules."""
+    share: float = field(default=1.0, metadata=NEW)
+    """Of a batch's rows, those that diffuse."""
+    diffuse_after: float = field(default=0.0, metadata=NEW)
+    """Share of the training, its first part, in which nothing diffuses yet."""
     views: Views = field(default="original+augmented", metadata=NEW)
     """Whose cross-entropy is the task, all diffused."""
     agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
@@ -55,6 +59,7 @@ class FixedDiffusion(WithViews):
     def __post_init__(self) -> None:
         self.check_agreement()
         check_range(0, math.inf, scale=self.scale, samples=self.samples)
+        check_range(0, 1, share=self.share, diffuse_after=self.diffuse_after)
         if not self.mixture and (self.jsd or self.views != type(self).views):
             raise UserError("method.mixture=false is method.views='original' without method.jsd: set that instead")
 
@@ -72,6 +77,10 @@ class FixedDiffusion(WithViews):
         return self.chosen != "original" or bool(self.jsd)
 
     @property
+    def overlaps(self) -> tuple[str, ...] | None:
+        return ("gaussian_noise",) if "input" in (self.placement, *self.placement) else None
+
+    @property
     def learns_plain(self) -> bool:
         return False
 
@@ -80,6 +89,7 @@ class FixedDiffusion(WithViews):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         views = self.drawn(batch, self.augmentor)
-        with diffusion(model, generator=batch.generator):
+        share = self.share if batch.progress >= self.diffuse_after else 0.0
+        with diffusion(model, generator=batch.generator, share=share):
             goal = self.objective(model, views, batch)
         yield goal

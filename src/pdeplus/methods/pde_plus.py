@@ -38,7 +38,7 @@ from ..data.base import Batch
 from ..errors import UserError
 from ..functional import Per, Prior, coverage_nll
 from ..models.base import placed
-from .base import BuildOptimizer, Objective, Views, WithViews, check_range, draw_views, objective_of
+from .base import BuildOptimizer, Objective, Views, WithViews, check_range, draw_views, objective_of, views_of
 
 LOGGED = 64
 """Samples whose distance to their twins is logged."""
@@ -60,8 +60,14 @@ class PDEPlus(WithViews):
     """Directional: standard deviation along the way to the twin, in units of its length; a number, or one per block."""
     per: Per = field(default="sample", metadata=NEW)
     """Directional: one random number for each sample, for each of its positions or for each of its channels."""
-    placement: Literal["stage", "block"] | tuple[str, ...] = "stage"
-    """ADD blocks after each stage (authors' code), each residual block (paper), or the named modules."""
+    placement: Literal["stage", "block", "input"] | tuple[str, ...] = "stage"
+    """ADD blocks after each stage (authors' code), each residual block (paper) or the named modules; "input", also as
+    the first name, is one on the images before the network (ours)."""
+    share: float = field(default=1.0, metadata=NEW)
+    """Of a batch's rows, those that diffuse: all (paper), or a part (ours), so that BatchNorm's statistics, which serve
+    a network without noise at test, are not of noisy features alone."""
+    diffuse_after: float = field(default=0.0, metadata=NEW)
+    """Share of the training, its first part, in which nothing diffuses yet (ours); σ is learnt meanwhile."""
     block: Block = "light"
     """A light ADD block (a depthwise and a pointwise convolution), or the paper's, thirty times as large."""
     head: Head = "softplus"
@@ -95,7 +101,8 @@ class PDEPlus(WithViews):
     """"original" is an older name of method.views='original'."""
     views: Views = "original+augmented"
     """Whose cross-entropy is the task: the mixture of the paper; both augmented (authors' code); or that of the first
-    view alone, which a second, an augmentation, is similar to: it is covered, and agrees, but has no label."""
+    view alone. To an original an augmentation is similar: it is covered, and agrees, but has no label. To a single
+    augmentation its original is."""
     agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
     """Views that agree: those that are covered by each other, or one more augmentation, or the original, besides."""
     augmentor: Augmentor = AugMix()
@@ -117,6 +124,12 @@ class PDEPlus(WithViews):
         check_range(0, math.inf, samples=self.samples)
         self.check_agreement()
         check_range(2, math.inf, coverage_images=self.coverage_images)
+        check_range(0, 1, share=self.share, diffuse_after=self.diffuse_after)
+        plain = {"method.schedule": "fused", "method.covariance": "isotropic"}
+        if self.share < 1 or self.diffuse_after:
+            for key, value in plain.items():
+                if getattr(self, key.removeprefix("method.")) != value:
+                    raise UserError(f"method.share and method.diffuse_after need {key}={value!r}")
         if self.covariance != "isotropic":
             if not (self.schedule == "fused" and self.number == 2):
                 need = (
@@ -147,6 +160,7 @@ class PDEPlus(WithViews):
         other = [] if isinstance(self.augmentor, AugMix) else [type(self.augmentor).__name__]
         other += [] if self.prior == "gaussian" else [self.prior]
         other += {"isotropic": [], "directional": ["directional"], "both": ["isotropic + directional"]}[self.covariance]
+        other += ["input"] if self.of_images else []
         without = self.number == 1 and self.chosen == "original"
         return "PDE+" + " w/o aug" * without + f" ({', '.join(other)})" * bool(other)
 
@@ -160,8 +174,17 @@ class PDEPlus(WithViews):
         return self.jsd if self.mixture else 0.0
 
     @property
+    def of_images(self) -> bool:
+        """Whether the images diffuse, and no features."""
+        return self.placement in ("input", ("input",))
+
+    @property
+    def overlaps(self) -> tuple[str, ...] | None:
+        return ("gaussian_noise",) if "input" in (self.placement, *self.placement) else None
+
+    @property
     def learns_plain(self) -> bool:
-        return self.twins == "plain" and self.covariance != "directional"
+        return self.twins == "plain" and self.covariance != "directional" and not self.of_images
 
     def in_batches(self, size: int, usual: int) -> "PDEPlus":
         learnt = max(2, round(min(self.coverage_images, usual) * size / usual))  # of the fused schedule
@@ -184,7 +207,8 @@ class PDEPlus(WithViews):
     def begin(self, model: nn.Module, batch: Batch) -> dict[str, float]:
         if self.scale_from == "given" or self.covariance == "directional":
             return {}
-        pairs = torch.cat(draw_views(batch, self.chosen, 2, self.augmentor))
+        views, similar = self._views(batch)
+        pairs = torch.cat([views[0], similar])
         with torch.no_grad(), unchanged_buffers(model):
             distances = mean_distances(plain_features(model, pairs))
         blocks = {block.name: block for block in add_blocks_of(model)}
@@ -204,8 +228,8 @@ class PDEPlus(WithViews):
 
     def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
         """Algorithm 1. Only the authors' schedule builds graphs that the update of φ does not need."""
-        views = draw_views(batch, self.chosen, max(2, self.number), self.augmentor)
-        original, similar, inputs = views[0], views[1], torch.cat(views[: self.number])
+        views, similar = self._views(batch)
+        original, inputs = views[0], torch.cat(views)
         if self.covariance == "directional":
             with diffusion(model, generator=batch.generator, twins=True) as trace:
                 logits = logits_of(model(inputs))
@@ -229,6 +253,14 @@ class PDEPlus(WithViews):
             logits = logits_of(model(inputs))
         yield self._task(logits, batch)
 
+    def _views(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """The views in the loss, and what is similar to the first: the second, or of an augmentation its original."""
+        if self.number == 1 and self.chosen == "augmented":
+            clean, augmented = views_of(batch, self.augmentor)
+            return [augmented], clean
+        views = draw_views(batch, self.chosen, max(2, self.number), self.augmentor)
+        return views[: self.number], views[1]
+
     def coverage(self, twin: Trace, trace: Trace) -> Tensor:
         """The diffusion distribution coverage objective: -log p(h_l^a | h_l), summed over the blocks."""
         losses = list[Tensor]()
@@ -251,13 +283,17 @@ class PDEPlus(WithViews):
         else that of the task alone.
         """
         twin, learnt = Trace(), similar[: self.coverage_images]
-        if self.twins == "plain":
+        if self.of_images:
+            twin = Trace(["input"], [learnt])
+        elif self.twins == "plain":
             with torch.no_grad():
                 twin = plain_features(model, learnt)
         both, rows = self.covariance == "both", len(learnt)
-        with diffusion(model, generator=batch.generator, local=True, learn_from=rows, twins=both) as trace:
+        share = self.share if batch.progress >= self.diffuse_after else 0.0
+        stream = batch.generator
+        with diffusion(model, generator=stream, local=True, learn_from=rows, twins=both, share=share) as trace:
             logits = logits_of(model(inputs))
-        if self.twins == "diffused":
+        if self.twins == "diffused" and not self.of_images:
             twin = Trace(trace.names, [h[len(similar) :][: len(learnt)] for h in trace.means])
         return self._task(logits, batch, covered=(twin, trace))
 

@@ -118,7 +118,9 @@ def stage_names(model: nn.Module) -> list[str]:
 
 
 def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
-    """Module names that a placement means: each "stage", each "block" of all stages, or those it names."""
+    """Places that a placement means: each "stage", each "block" of all stages, the "input", or those it names."""
+    if placement == "input":
+        return ["input"]
     if placement == "stage":
         return stages_of(model)
     return blocks_of(model) if placement == "block" else list(placement)

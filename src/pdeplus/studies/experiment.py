@@ -230,6 +230,18 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "en_resnet_pgd": ("en_resnet", {"adversarial": True}),
     "gaussian_strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
     "pde_plus_directional": ("pde_plus", {"covariance": "directional"}),
+    "pde_plus_late": (
+        "pde_plus",
+        {
+            "views": "augmented",
+            "jsd": 0.0,
+            "placement": ["input"],
+            "share": 0.5,
+            "diffuse_after": 0.6,
+            "scale_from": "twins",
+            "diffusion_lr": 0.005,
+        },
+    ),
     "pde_plus_one_augmentation": ("pde_plus", {"augmentor": "rotation"}),
     "pde_plus_without_mixture": ("pde_plus", {"mixture": False}),
     "pgd_l2": ("pgd", {"norm": "l2"}),

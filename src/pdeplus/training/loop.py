@@ -135,7 +135,7 @@ def begin(session: Session) -> None:
     learning_mode(session)
     torch.manual_seed(derive(session.seed, "begin"))
     places = session.processes.share(session.batches(0)[0])
-    batch = parts_of(session, next(session.split.train.batches([places])), places, 0)[0]
+    batch = parts_of(session, next(session.split.train.batches([places])), places, 0, 1)[0]
     told = session.method.begin(session.model, batch)
     session.processes.copy_main([*session.model.parameters()] if told else [])
     if told and session.averaged is not None:
@@ -185,7 +185,7 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
     warmup = round(settings.warmup * session.per_epoch)
     factor = learning_rate_factor(step, steps, warmup, settings.schedule)
     set_learning_rates(session.optimizers, session.peaks, factor)
-    batch = parts_of(session, next(coming), processes.share(places), step)
+    batch = parts_of(session, next(coming), processes.share(places), step, steps)
     weight = sum(len(part.labels) for part in batch) * processes.world / size
     tools = session.optimizers, session.engine, settings.clip_norm
     try:
@@ -202,7 +202,7 @@ def run_step(session: Session, coming: Iterator[Images], places: Tensor, step: i
     return logs
 
 
-def parts_of(session: Session, images: Images, places: Tensor, step: int) -> list[Batch]:
+def parts_of(session: Session, images: Images, places: Tensor, step: int, steps: int) -> list[Batch]:
     """A step's images, which are at `places`, as a batch or, where updates accumulate, as several of nearly one size.
 
     Each has its own random stream, and of the first it is that of the whole.
@@ -215,7 +215,8 @@ def parts_of(session: Session, images: Images, places: Tensor, step: int) -> lis
         purpose = ("part", step, *stream, i) if i else ("step", step, *stream)
         draws = generator_for(session.seed, *purpose, device=session.engine.device)
         transform = session.transform(session.progress.epoch, places[mine])
-        found.append(Batch(x, labels, transform, draws, settings.label_smoothing, session.class_weights))
+        weights = session.class_weights
+        found.append(Batch(x, labels, transform, draws, settings.label_smoothing, weights, step / steps))
     return found
 
 

@@ -1,0 +1,126 @@
+"""PDE+ on the images, on a share of a batch and late in training: what diffuses, what is learnt, when."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from support.pde_plus import Darker, make_batch, make_network
+from torch import nn
+from torch.nn import functional as F
+
+import pdeplus as pp
+from pdeplus.errors import UserError
+from pdeplus.methods.base import overlaps_of
+from pdeplus.methods.fixed_diffusion import FixedDiffusion
+from pdeplus.methods.pde_plus import PDEPlus
+
+LATE = PDEPlus(
+    augmentor=Darker(), views="augmented", jsd=0, placement="input", share=0.5, diffuse_after=0.6, scale_from="twins"
+)
+
+
+def goal_of(method, net, progress):
+    return next(iter(method.objectives(net, replace(make_batch(), progress=progress))))
+
+
+def test_images_diffuse_before_the_network():
+    net = pp.add_diffusion(nn.Flatten(), after=["input"], example=torch.rand(2, 3, 8, 8), initial_scale=0.2)
+    x = torch.rand(400, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(net(x), x.flatten(1))
+    with torch.no_grad(), pp.diffusion(net, generator=torch.Generator().manual_seed(1)) as trace:
+        noise = net(x) - x.flatten(1)
+    assert trace.names == ["input"]
+    assert noise.mean().item() == pytest.approx(0, abs=0.005)
+    assert noise.std().item() == pytest.approx(0.2, rel=0.01)
+
+
+def test_the_first_rows_diffuse_and_sigma_is_learnt_all_the_same():
+    net = pp.add_diffusion(nn.Flatten(), after=["input"], example=torch.rand(2, 3, 8, 8))
+    x = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    for share, rows in ((0.0, 0), (0.25, 2), (1.0, 8)):
+        with pp.diffusion(net, generator=torch.Generator().manual_seed(1), share=share, learn_from=4) as trace:
+            moved = (net(x) != x.flatten(1)).any(1)
+        assert moved.tolist() == [True] * rows + [False] * (8 - rows)
+        assert [len(scale) for scale in trace.scales] == [4]
+        assert trace.scales[0].requires_grad
+
+
+def test_sigma_starts_at_the_distance_of_an_augmentation_from_its_original():
+    net, images = make_network(LATE), make_batch().images
+    distance = (Darker()(images) - images).square().mean().sqrt().item()
+    assert LATE.begin(net, make_batch()) == {"sigma/input": pytest.approx(distance, rel=1e-5)}
+    coverage = goal_of(LATE, net, progress=0.0).parts["coverage"].item()
+    assert coverage == pytest.approx(math.log(distance) + 0.5, rel=1e-4)
+
+
+def test_nothing_diffuses_before_its_time():
+    net, batch = make_network(LATE).eval(), make_batch()
+    with torch.no_grad():
+        plain = F.cross_entropy(net(Darker()(batch.images)), batch.labels).item()
+    before, after = (goal_of(LATE, net, progress).parts["task"].item() for progress in (0.59, 0.6))
+    assert before == pytest.approx(plain, rel=1e-6)
+    assert abs(after - plain) > 1e-5
+
+
+def test_one_pass_serves_both_objectives():
+    net, seen = make_network(LATE), []
+    net.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+    goal = goal_of(LATE, net, progress=1.0)
+    assert seen == [len(make_batch().images)]
+    phi = [p for block in net.add_blocks for p in block.parameters()]
+    assert any(g is not None and g.abs().sum() > 0 for g in torch.autograd.grad(goal.loss, phi, allow_unused=True))
+
+
+def test_diffusion_that_never_begins_trains_as_augmix(tmp_path):
+    small = ["train.epochs=2", "train.limit=60", "train.batch_size=27", "model.width=4"]
+    late = [*small, "method.name=pde_plus", "method.views=augmented", "method.jsd=0", "method.placement=input"]
+    ours = pp.train(pp.load_config("demo", [*late, "method.diffuse_after=1"]), tmp_path / "ours")
+    theirs = pp.train(pp.load_config("demo", [*small, "method.name=augmix"]), tmp_path / "theirs")
+    weights, expected = (pp.load_model(run.path).state_dict() for run in (ours, theirs))
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+    begun = pp.train(pp.load_config("demo", [*late, "method.diffuse_after=0.5"]), tmp_path / "begun")
+    changed = pp.load_model(begun.path).state_dict()
+    assert not all(torch.equal(changed[name], tensor) for name, tensor in expected.items())
+
+
+def test_constant_noise_on_half_of_the_images():
+    method = FixedDiffusion(
+        augmentor=Darker(), views="augmented", placement="input", share=0.5, diffuse_after=0.5, scale=0.3
+    )
+    net, seen = make_network(method), []
+    first = next(module for module in net.modules() if isinstance(module, nn.Conv2d))
+    first.register_forward_pre_hook(lambda module, args: seen.append(args[0].detach().clone()))
+    for progress in (0.4, 0.5):
+        goal_of(method, net, progress)
+    images = Darker()(make_batch().images)
+    assert torch.equal(seen[0], images)
+    half = len(images) // 2
+    assert torch.equal(seen[1][half:], images[half:])
+    assert (seen[1][:half] - images[:half]).std().item() == pytest.approx(0.3, rel=0.1)
+
+
+def test_noise_on_images_is_named_as_overlap():
+    on_images, on_features = (LATE, FixedDiffusion(placement=("input",))), (PDEPlus(), FixedDiffusion())
+    for method in (*on_images, *on_features):
+        found = {one for names in overlaps_of(method, Darker()).values() for one in names}
+        assert ("gaussian_noise" in found) == (method in on_images)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"share": 1.5}, "method.share=1.5"),
+        ({"diffuse_after": -0.1}, "method.diffuse_after=-0.1"),
+        ({"share": 0.5, "schedule": "alternating"}, "need method.schedule='fused'"),
+        ({"diffuse_after": 0.5, "covariance": "directional"}, "need method.covariance='isotropic'"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, named):
+    with pytest.raises(UserError, match=named):
+        PDEPlus(**options)
+
+
+def test_only_images_diffuse_at_the_input():
+    with pytest.raises(UserError, match="needs images as example"):
+        pp.add_diffusion(nn.Linear(3, 2), after=["input"], example=torch.rand(2, 3))
