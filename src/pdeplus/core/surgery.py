@@ -102,7 +102,7 @@ def add_diffusion(
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
     of_images = list(after[:1]) == [INPUT] and not hasattr(net, INPUT)
-    inner = list(after)[of_images:]
+    inner = list(after)[1:] if of_images else after
     shapes = {} if of_images and not inner else output_shapes(net, inner, example)
     hosts = find_modules(net, inner) if shapes else {}
     square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
