@@ -236,7 +236,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "views": "augmented",
             "jsd": 0.0,
             "placement": ["input"],
-            "share": 0.5,
+            "share": 0.3,
             "diffuse_after": 0.6,
             "scale_from": "twins",
             "diffusion_lr": 0.005,
