@@ -7,6 +7,8 @@ Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes 
 Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything:
 CE on [x; a(x)], both diffused ("mixture"), and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
 Directional (ours, `covariance`): h_l + s ε (h_l(a(x)) - h_l(x)), ε ~ N(0, 1), and likewise for a(x); no φ, no coverage.
+Late (ours, `placement` = "input", `share`, `diffuse_after`): the images themselves diffuse, some of each batch, towards
+the end of the training: CE on a(x) + σ(a(x)) · N(0, I), σ covers x. No other pass is needed: AugMix's cost.
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
 Defaults: AugMix of severity 3, width 3 and nine operations; a light block after each stage, σ from 0.05; Adam
 0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper (its E = 10 is the
