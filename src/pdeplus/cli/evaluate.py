@@ -18,7 +18,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .._lib.long_work import counting_bar
 from .._lib.registry import FILES, choices
 from ..attacks.gradient_attacks import ATTACKS
 from ..attacks.steps import Norm
@@ -118,17 +117,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _measured(options: argparse.Namespace, model: str, chosen: dict[str, Any]) -> list[Record]:
     """The records of a model and, if asked for, of the same with adapted BatchNorm, where there is any."""
-    samples = chosen["samples"]
-    with counting_bar(model if samples is None else f"{model} E={samples}", None, " images") as watch:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
-            records = evaluate(model, watch=watch, **chosen)
-        if options.adapt:
-            again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
-            try:
-                records += evaluate(model, watch=watch, **again)
-            except UserError as error:  # the model itself could be evaluated
-                print(f"{model}: {error}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
+        records = evaluate(model, progress=True, **chosen)
+    if options.adapt:
+        again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
+        try:
+            records += evaluate(model, progress=True, **again)
+        except UserError as error:  # the model itself could be evaluated
+            print(f"{model}: {error}")
     return records
 
 
