@@ -1,15 +1,23 @@
 """`pdeplus evaluate` as a user meets it."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from support.commands import answer, call
+from support.data_files import write_class_folders
+from support.peers import peer
 from support.runs import trained
 
+from pdeplus.cli import parse
+from pdeplus.cli.evaluate import _try_next
+from pdeplus.errors import UserError
 from pdeplus.evaluation import loop as _measure
 from pdeplus.evaluation.records import read_records
+from pdeplus.training.config import load_config
+from pdeplus.training.run_folder import fitted, prepare
 
 FEW = ("--limit", "20")
 
@@ -204,3 +212,41 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
         code, out, err = answer(capsys, *bad)
         assert (code, out) == (2, "")
         assert words in err
+
+
+@pytest.mark.parametrize(
+    ("words", "learns"),
+    [
+        (["timm:test_resnet?pretrained=false", "--data", "my pictures"], True),
+        (["timm:test_resnet?pretrained=false", "--data", "tests alone"], False),
+        (["net.onnx", "--data", "my pictures"], True),
+        (["net.onnx", "--data", "digits"], False),
+        (["erm"], True),
+    ],
+)
+def test_what_to_try_next_is_a_command_that_runs(runs, words, learns):
+    peer("timm")
+    write_class_folders(runs / "my pictures", ("cat", "dog"), 6, seed=0)
+    write_class_folders(runs / "tests alone" / "test", ("cat", "dog"), 6, seed=0)
+    (runs / "erm-pde").mkdir()
+    (command,) = _try_next(parse(["evaluate", *words]))
+    options = parse(shlex.split(command)[1:])
+    assert not Path(options.out).exists()
+    small = ["data.size=32", "train.batch_size=2", "model.name=timm:test_resnet", "model.pretrained=false"]
+    config = load_config(options.preset, [*options.overrides, *(small if words[0] == "net.onnx" else [])])
+    if learns:
+        session, expects = prepare(fitted(config))
+        assert len(expects.classes) == session.model.eval()(session.split.train.take(range(1)).floats()).shape[1]
+        assert config.method.name == "pde_plus"
+    else:
+        assert "data.root=FOLDER_OF_TRAINING_PICTURES" in command
+        with pytest.raises(UserError, match="FOLDER_OF_TRAINING_PICTURES.*no such folder"):
+            prepare(fitted(config))
+
+
+def test_noise_is_what_a_run_of_pde_plus_may_try_next(capsys, runs):
+    (command,) = _try_next(parse(["evaluate", "pde"]))
+    assert command == "pdeplus evaluate pde --samples 10"
+    assert _try_next(parse(["evaluate", "pde", "--samples", "10"])) == []
+    code, out, _ = answer(capsys, *shlex.split(command)[1:], "--suite", "clean", *FEW)
+    assert (code, "E=10" in out) == (0, True)
