@@ -1,15 +1,23 @@
 """`pdeplus evaluate` as a user meets it."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from support.commands import answer, call
+from support.data_files import write_class_folders
+from support.peers import peer
 from support.runs import trained
 
+from pdeplus.cli import parse
+from pdeplus.cli.evaluate import _try_next
+from pdeplus.errors import UserError
 from pdeplus.evaluation import loop as _measure
 from pdeplus.evaluation.records import read_records
+from pdeplus.training.config import load_config
+from pdeplus.training.run_folder import fitted, prepare
 
 FEW = ("--limit", "20")
 
@@ -30,7 +38,11 @@ def percent(line: str, name: str) -> float:
 
 def test_two_runs_have_a_line_each_with_the_numbers_of_their_records(capsys, runs):
     code, out, err = answer(capsys, "evaluate", "erm", "pde", *FEW)
-    assert (code, err) == (0, "")
+    assert code == 0
+    told = err.splitlines()  # one line for each test set, as there is no terminal
+    assert len(told) == 2 * 76
+    assert re.fullmatch(r"erm: clean: accuracy \d+\.\d % \(1 of 76\)", told[0])
+    assert re.fullmatch(r"pde: jpeg_compression 5: accuracy \d+\.\d % \(76 of 76\)", told[-1])
     first, second = out.splitlines()
     for line, name, label in ((first, "erm", "ERM"), (second, "pde", "PDE+")):
         assert line.startswith(f"{label} (validation), test images of digits, corrupted by pdeplus")
@@ -46,7 +58,7 @@ def test_two_runs_have_a_line_each_with_the_numbers_of_their_records(capsys, run
 def test_a_second_call_measures_nothing_and_says_the_same(capsys, runs, monkeypatch):
     first = answer(capsys, "evaluate", "erm", *FEW)
     monkeypatch.setattr(_measure, "_measure_one", None)
-    assert answer(capsys, "evaluate", "erm", *FEW) == first
+    assert answer(capsys, "evaluate", "erm", *FEW) == (*first[:2], "")
     assert first[0] == 0
 
 
@@ -64,7 +76,7 @@ def test_after_an_interruption_the_same_command_goes_on(capsys, runs, monkeypatc
     code, out, err = answer(capsys, "evaluate", "erm", *FEW)
     assert (code, out) == (130, "")
     assert "interrupted; the same command goes on where it stopped" in err
-    assert err.count("\n") == 1
+    assert err.count("\n") == 9 + 1  # of each test set that was done, and of the end
     monkeypatch.setattr(_measure, "append_records", lambda path, r: original(path, r) or written.append(r[0].cell))
     code, out, _ = answer(capsys, "evaluate", "erm", *FEW)
     assert code == 0
@@ -161,7 +173,7 @@ def test_a_damaged_records_file_is_named_by_its_line(capsys, runs):
 
 def test_in_a_process_of_its_own(runs):
     done = call("evaluate", "erm", "--suite", "clean", *FEW)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stdout.startswith("ERM (validation), test images of digits, 3×8×8, 20 of each, #")
     assert (
         read_records(runs / "erm" / "records.jsonl")[0].command == f"pdeplus evaluate erm --suite clean {' '.join(FEW)}"
@@ -200,3 +212,41 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
         code, out, err = answer(capsys, *bad)
         assert (code, out) == (2, "")
         assert words in err
+
+
+@pytest.mark.parametrize(
+    ("words", "learns"),
+    [
+        (["timm:test_resnet?pretrained=false", "--data", "my pictures"], True),
+        (["timm:test_resnet?pretrained=false", "--data", "tests alone"], False),
+        (["net.onnx", "--data", "my pictures"], True),
+        (["net.onnx", "--data", "digits"], False),
+        (["erm"], True),
+    ],
+)
+def test_what_to_try_next_is_a_command_that_runs(runs, words, learns):
+    peer("timm")
+    write_class_folders(runs / "my pictures", ("cat", "dog"), 6, seed=0)
+    write_class_folders(runs / "tests alone" / "test", ("cat", "dog"), 6, seed=0)
+    (runs / "erm-pde").mkdir()
+    (command,) = _try_next(parse(["evaluate", *words]))
+    options = parse(shlex.split(command)[1:])
+    assert not Path(options.out).exists()
+    small = ["data.size=32", "train.batch_size=2", "model.name=timm:test_resnet", "model.pretrained=false"]
+    config = load_config(options.preset, [*options.overrides, *(small if words[0] == "net.onnx" else [])])
+    if learns:
+        session, expects = prepare(fitted(config))
+        assert len(expects.classes) == session.model.eval()(session.split.train.take(range(1)).floats()).shape[1]
+        assert config.method.name == "pde_plus"
+    else:
+        assert "data.root=FOLDER_OF_TRAINING_PICTURES" in command
+        with pytest.raises(UserError, match="FOLDER_OF_TRAINING_PICTURES.*no such folder"):
+            prepare(fitted(config))
+
+
+def test_noise_is_what_a_run_of_pde_plus_may_try_next(capsys, runs):
+    (command,) = _try_next(parse(["evaluate", "pde"]))
+    assert command == "pdeplus evaluate pde --samples 10"
+    assert _try_next(parse(["evaluate", "pde", "--samples", "10"])) == []
+    code, out, _ = answer(capsys, *shlex.split(command)[1:], "--suite", "clean", *FEW)
+    assert (code, "E=10" in out) == (0, True)

@@ -59,11 +59,12 @@ def test_gaussian_filter_is_scipys():
             assert np.allclose(ours, expected, atol=1e-12)
 
 
-def test_convolution_is_scipys():
+@pytest.mark.parametrize(("sides", "kernel_sides"), [((9, 11), (5, 5)), ((131, 20), (9, 11))])  # the second by Fourier
+def test_convolution_is_scipys(sides, kernel_sides):
     from scipy import ndimage
 
     random = np.random.default_rng(0)
-    x, kernel = random.random((2, 3, 9, 11)), random.random((5, 5))
+    x, kernel = random.random((2, 3, *sides)), random.random(kernel_sides)
     expected = np.stack([[ndimage.correlate(plane, kernel, mode="mirror") for plane in image] for image in x])
     assert np.allclose(_filters.convolve(torch.from_numpy(x), torch.from_numpy(kernel)), expected)
 
@@ -87,10 +88,23 @@ def test_zoom_blur_is_the_mean_of_its_zooms():
     assert torch.allclose(_filters.zoom_mean(x, factors), (x + sum(zooms)) / 4, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["zoom_blur", "gaussian_blur", "pixelate", "snow", "elastic_transform", "glass_blur"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zoom_blur",
+        "gaussian_blur",
+        "pixelate",
+        "snow",
+        "elastic_transform",
+        "glass_blur",
+        "defocus_blur",
+        "motion_blur",
+    ],
+)
 def test_long_lines_are_sums_of_few_entries(name, images, monkeypatch):
     whole = {s: corrupt(images, name, s, "imagenet").astype(int) for s in SEVERITIES}
     monkeypatch.setattr(_filters, "DENSE", 0)
+    monkeypatch.setattr(_filters, "WHOLE", 0)
     for severity, expected in whole.items():
         difference = np.abs(corrupt(images, name, severity, "imagenet") - expected)
         assert difference.max() <= 1

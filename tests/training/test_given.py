@@ -1,11 +1,13 @@
 """Training a network and a Dataset that the user's own Python holds; what is wrong with them in one line."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.forkserver import CONTEXT
 from torch import nn
 
 import pdeplus as pp
@@ -59,6 +61,32 @@ def test_a_module_and_a_dataset_are_trained_tested_and_loaded_again(tmp_path):
     again = pp.Run.load(tmp_path / "run", model=network(), data=data)
     assert torch.equal(pp.predict(again.model, x, samples=0), expected)
     assert len(again.metrics) == 1
+
+
+RESUMED = [*QUICK, "train.epochs=2", "train.precision=fp32", "train.checkpoint_seconds=0"]
+
+
+def train_and_die(folder, at: int) -> None:
+    """In a process of its own: the training ends as if killed at a step."""
+    pp.train(model=network(), data=Dots(), out=folder, settings=RESUMED, watch=lambda *a: a[0] == at and os._exit(3))
+
+
+def test_a_run_with_a_given_model_and_data_is_resumed_in_another_process(tmp_path):
+    whole = pp.train(model=network(), data=Dots(), out=tmp_path / "whole", settings=RESUMED)
+    child = CONTEXT.Process(target=train_and_die, args=(tmp_path / "run", 2))
+    child.start()
+    child.join(120)
+    assert child.exitcode == 3
+    expected = whole.path.joinpath("model.safetensors").read_bytes()
+    del whole
+    gc.collect()
+    with pytest.raises(pp.UserError, match=r"was given in Python and is not there; .* pp.resume with it"):
+        pp.resume(tmp_path / "run")
+    with pytest.raises(pp.UserError, match="these are other images or labels than the run's"):
+        pp.resume(tmp_path / "run", model=network(), data=Dots(60))
+    run = pp.resume(tmp_path / "run", model=network(), data=Dots())
+    assert len(run.metrics) == 2
+    assert run.path.joinpath("model.safetensors").read_bytes() == expected
 
 
 def test_a_presets_name_is_a_config(tmp_path):

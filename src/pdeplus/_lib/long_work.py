@@ -44,6 +44,12 @@ def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
         yield count
 
 
+def tell_finished(text: str) -> None:
+    """A line on a finished part of long work where there is no terminal, whose bar would show it."""
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int) -> Iterator[Result]:
     """The results of `work` in the order of the items, from threads that keep so many items ahead."""
     pool, waiting = ThreadPoolExecutor(workers), deque[Future[Result]]()

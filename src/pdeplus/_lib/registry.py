@@ -68,7 +68,7 @@ def _find_given(family: str, name: str) -> Target:
     def there() -> Any:
         if name not in _given:
             part = {"models": "model", "data": "data"}.get(family, family)
-            way_out = f"in another process give it again: Run.load(folder, {part}=…)"
+            way_out = f"in another process give it again: Run.load(folder, {part}=…), or pp.resume with it"
             raise UserError(f"{family}: {name!r} was given in Python and is not there; {way_out}")
         return _given[name]
 

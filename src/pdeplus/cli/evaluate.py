@@ -11,6 +11,7 @@ pdeplus evaluate model.onnx --data cifar10 --name mine --out mine
 
 import argparse
 import re
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +19,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .._lib.long_work import counting_bar
-from .._lib.registry import FILES, choices
+from .._lib.files import unused
+from .._lib.registry import FILES, PYTHON, choices
 from ..attacks.gradient_attacks import ATTACKS
 from ..attacks.steps import Norm
 from ..core.prediction import Average
+from ..data.image_folder import ImageFolder
 from ..errors import UserError
 from ..evaluation.given_models import folder_for, is_run
 from ..evaluation.loop import evaluate
@@ -118,17 +120,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _measured(options: argparse.Namespace, model: str, chosen: dict[str, Any]) -> list[Record]:
     """The records of a model and, if asked for, of the same with adapted BatchNorm, where there is any."""
-    samples = chosen["samples"]
-    with counting_bar(model if samples is None else f"{model} E={samples}", None, " images") as watch:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
-            records = evaluate(model, watch=watch, **chosen)
-        if options.adapt:
-            again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
-            try:
-                records += evaluate(model, watch=watch, **again)
-            except UserError as error:  # the model itself could be evaluated
-                print(f"{model}: {error}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "sanity of ", UserWarning)  # told with the results
+        records = evaluate(model, progress=True, **chosen)
+    if options.adapt:
+        again: dict[str, Any] = {**chosen, "adapt": True, "say": _quiet}
+        try:
+            records += evaluate(model, progress=True, **again)
+        except UserError as error:  # the model itself could be evaluated
+            print(f"{model}: {error}")
     return records
 
 
@@ -187,20 +187,34 @@ def _conclude(options: argparse.Namespace, records: Sequence[Record], folders: S
 
 
 def _try_next(options: argparse.Namespace) -> list[str]:
-    """Commands that may make the first model more robust, or show what would."""
-    model, root = options.models[0], (options.data or [""])[0]
-    tries = list[str]()
+    """Commands that may make the first model more robust, or show what would.
+
+    Each runs as it stands, but where nothing to learn from is known: there a word in capitals stands for a folder.
+    """
+    model, data = options.models[0], list[str](options.data or [])
     if is_run(model):
-        method = Run(Path(model), options.trust_code).config.method.name
-        if method == "erm":
-            tries.append(f"pdeplus train {model}/config.toml method.name=pde_plus --out {model.rstrip('/')}-pde")
-        elif method.startswith("pde_plus") and not options.samples:
-            tries.append(f"pdeplus evaluate {model} --samples 10")
-    else:
-        own = f" 'model.name={model}'" if ":" in model else ""
-        pictures = root if is_folder(root) else "FOLDER_OF_TRAINING_PICTURES"
-        tries.append(f"pdeplus train finetune data.root={pictures}{own} --out runs/finetuned")
-    return tries
+        config = Run(Path(model), options.trust_code).config
+        given = any(part.name.startswith(PYTHON) for part in (config.model, config.data))  # which no command can name
+        if config.method.name == "erm" and not given:
+            out = _free(Path(model).with_name(f"{Path(model).name}-pde"))
+            return [shlex.join(["pdeplus", "train", f"{model}/config.toml", "method.name=pde_plus", "--out", out])]
+        if config.method.name.startswith("pde_plus") and not options.samples and not given:
+            return [shlex.join(["pdeplus", "evaluate", model, "--samples", "10", *(["--data", *data] if data else [])])]
+        return []
+    root = data[0].partition("?")[0] if data and is_folder(data[0]) else ""
+    try:
+        ImageFolder(root=root).train()
+    except UserError:  # there is no folder, or one with test pictures alone
+        root = "FOLDER_OF_TRAINING_PICTURES"
+    exported = Path(model.partition("?")[0]).suffix in (".onnx", ".pt2")
+    own = [] if exported else [f"model.name={model}"]
+    words = ["pdeplus", "train", "finetune", f"data.root={root}", *own, "--out", _free(Path("runs/finetuned"))]
+    return [shlex.join(words)]
+
+
+def _free(folder: Path) -> str:
+    """The folder, or one beside it where it is taken."""
+    return str(unused(folder, "-") if folder.exists() else folder)
 
 
 def _threat(options: argparse.Namespace) -> dict[str, Any]:

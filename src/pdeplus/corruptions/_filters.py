@@ -8,7 +8,7 @@ sums of shifted images add one term after the other.
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ FEW = 4
 """A Gaussian of up to so many taps a side is faster tap by tap than as a matrix."""
 DENSE = 128
 """Lines of up to so many pixels are multiplied with whole matrices, longer ones with their few entries."""
+WHOLE = 256
+"""Zooming images of up to so many pixels a side is one sparse matrix, of 10 to 30 MB at the most."""
+MANY = 80
+"""From so many taps on, a filter of large images is faster by Fourier transform."""
 
 
 def separable(x: Tensor, rows: Matrix, columns: Matrix) -> Tensor:
@@ -82,11 +86,23 @@ def convolve(x: Tensor, kernel: Tensor, border: str = "mirror") -> Tensor:
     for axis, size, reach in ((-2, h, kernel.shape[0] // 2), (-1, w, kernel.shape[1] // 2)):
         places = torch.from_numpy(border_index(np.arange(-reach, size + reach), size, border)).to(x.device)
         padded = padded.index_select(axis, places) if reach else padded
+    if max(h, w) > DENSE and kernel.numel() >= MANY:
+        return _convolve_by_fourier(padded, kernel, h, w)
     for place in kernel.nonzero():
         i, j = int(place[0]), int(place[1])
         torch.mul(padded[..., i : i + h, j : j + w], float(kernel[i, j]), out=term)
         total += term
     return total
+
+
+def _convolve_by_fourier(padded: Tensor, kernel: Tensor, h: int, w: int) -> Tensor:
+    """The same, of an image that is padded for the kernel."""
+    sides = [-(-side // 16) * 16 for side in padded.shape[-2:]]  # which have small prime factors
+    rows, columns = (side - side % 2 for side in kernel.shape)
+    parts = (padded.double(), kernel.flip(0, 1).to(padded.device))
+    seen, filtering = (cast(Tensor, torch.fft.rfft2(part, sides)) for part in parts)
+    filtered = cast(Tensor, torch.fft.irfft2(seen * filtering, sides))
+    return filtered[..., rows : rows + h, columns : columns + w].to(padded.dtype)
 
 
 def zoom_matrix(size: int, factor: float) -> Matrix:
@@ -109,7 +125,7 @@ def zoom_matrix(size: int, factor: float) -> Matrix:
 def zoom_mean(x: Tensor, factors: Sequence[float]) -> Tensor:
     """The mean of the images (N×C×H×W) and of their middles enlarged by each factor."""
     n, c, h, w = x.shape
-    if max(h, w) <= DENSE:
+    if max(h, w) <= WHOLE:
         pixels = x.reshape(n * c, h * w).T.contiguous().cpu().numpy()
         return torch.from_numpy(_zoom_mean_operator(h, w, tuple(factors)) @ pixels).to(x).T.reshape(n, c, h, w)
     total = x.clone()
@@ -158,11 +174,18 @@ def motion_blur(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor
     down = torch.ceil(step * radians.sin() - 0.5).long()
     reach = int(torch.maximum(across.abs().max(), down.abs().max()))
     padded = torch.nn.functional.pad(x, [reach] * 4, mode="replicate")
-    plane, width = padded.shape[-2] * padded.shape[-1], padded.shape[-1]
-    here = (torch.arange(h)[:, None] + reach) * width + torch.arange(w) + reach
-    offsets = (down * width + across).to(x.device)
-    base = (here.view(1, 1, -1) + (torch.arange(c) * plane).view(1, c, 1)).view(1, -1).to(x.device)
-    flat, out = padded.reshape(n, -1), torch.zeros(n, c * h * w, device=x.device)
-    for k, tap in enumerate(taps):
-        out += flat.gather(1, base + offsets[:, k : k + 1]).mul_(float(tap))
-    return out.mul_(257).add_(0.5).floor_().div_(257).floor_().view(n, c, h, w)
+    out = torch.zeros_like(x)
+    if max(h, w) > DENSE:  # one image after the other, as sums of shifted ones
+        for i in range(n):
+            for k, tap in enumerate(taps):
+                top, left = int(down[i, k]) + reach, int(across[i, k]) + reach
+                out[i] += padded[i, :, top : top + h, left : left + w] * float(tap)
+    else:
+        plane, width = padded.shape[-2] * padded.shape[-1], padded.shape[-1]
+        here = (torch.arange(h)[:, None] + reach) * width + torch.arange(w) + reach
+        offsets = (down * width + across).to(x.device)
+        base = (here.view(1, 1, -1) + (torch.arange(c) * plane).view(1, c, 1)).view(1, -1).to(x.device)
+        flat, sums = padded.reshape(n, -1), out.view(n, -1)
+        for k, tap in enumerate(taps):
+            sums += flat.gather(1, base + offsets[:, k : k + 1]).mul_(float(tap))
+    return out.mul_(257).add_(0.5).floor_().div_(257).floor_()

@@ -61,6 +61,11 @@ class ImageFolder(Source):
         return class_folders(self._folders()[0])
 
     @property
+    def has_test(self) -> bool:
+        """Whether the test pictures are in a folder of their own."""
+        return self._folders()[1] is not None
+
+    @property
     def transform(self) -> CropFlip:
         return CropFlip(padding=self.size // 8, flip=self.flip)
 

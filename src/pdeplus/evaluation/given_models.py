@@ -172,7 +172,9 @@ def folder_for(data: str, models: Sequence[object], trust_code: bool = False) ->
         if isinstance(source, ImageFolder) and Path(source.root).expanduser().resolve() == Path(root).resolve():
             return source if not options else replace(source, **options)
     expects = next((e for e in map(expects_of_model, models) if e is not None), None)
-    wanted: dict[str, Any] = {"held_out": 1.0, "size": expects.shape[-1] if expects else SIDE}
+    wanted: dict[str, Any] = {"size": expects.shape[-1] if expects else SIDE}
+    if not ImageFolder(root=root).has_test:
+        wanted["held_out"] = 1.0
     if expects and expects.facts:
         wanted |= {"crop": expects.facts.crop, "interpolation": expects.facts.interpolation}
     try:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .._lib.environment import environment
 from .._lib.files import held_in_turn, make_folder
+from .._lib.long_work import counting_bar, tell_finished
 from .._lib.seeds import generator_for
 from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
@@ -74,6 +75,7 @@ def evaluate(
     compile: bool = False,
     batch_size: int = BATCH,
     trust_code: bool = False,
+    progress: bool = False,
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Record]:
@@ -96,11 +98,14 @@ def evaluate(
         adapt: take BatchNorm's statistics from each test batch, which uses test images.
         attack, epsilons, eot: of the adversarial suite: its name or one configured, its sizes, noisy passes it follows.
         outputs: whether a given model returns "logits" or "probabilities".
+        progress: show a bar on a terminal, elsewhere a line per test set.
         watch, say: told of progress; told what the model takes and, of big images, how long it will take.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
     threat = _threat(suite, attack, epsilons, eot, seed)
+    known = str(model.path if isinstance(model, Run) else model) if isinstance(model, Run | str | Path) else ""
+    title = " ".join(filter(None, [known or name or "testing", f"E={samples}" if samples is not None else ""]))
     model, source, label = open_model_and_data(model, data, trust_code)
     severities, limit, big = _extent(source, suite, files, quick, severities, limit)
     chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
@@ -108,8 +113,10 @@ def evaluate(
     how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile, "adapt": adapt}
     if isinstance(model, Given):
         say(model.about)
-    told = batch_size, watch, say if big else None
-    return _tested(model, tests, threat, Path(out) if out is not None else None, selection, outputs, how, told)
+    place = Path(out) if out is not None else None
+    with counting_bar(title, None, " images") if progress else nullcontext(watch) as watch:
+        told = batch_size, watch, say if big else None, title if progress else ""
+        return _tested(model, tests, threat, place, selection, outputs, how, told)
 
 
 def _tested(
@@ -120,7 +127,7 @@ def _tested(
     selection: Selection,
     outputs: Outputs,
     how: Mapping[str, Any],
-    told: tuple[int, Watch | None, Callable[[str], None] | None],
+    told: tuple[int, Watch | None, Callable[[str], None] | None, str],
 ) -> list[Record]:
     """The records of the model, or of the best of a run's epochs for the oracle."""
     folder = model.path if out is None and isinstance(model, Run) else out
@@ -151,6 +158,7 @@ def measure(
     batch_size: int,
     watch: Watch | None,
     say: Callable[[str], None] | None = None,
+    title: str = "",
 ) -> list[Record]:
     """The records of all test sets; those that the folder holds are not measured again, the others are added to it.
 
@@ -165,7 +173,7 @@ def measure(
         make_folder(folder)
         turn = held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process")
     with turn:
-        return _measure_missing(tested, tests, threat, folder, batch_size, watch, say)
+        return _measure_missing(tested, tests, threat, folder, batch_size, watch, say, title)
 
 
 def _measure_missing(
@@ -176,7 +184,9 @@ def _measure_missing(
     batch_size: int,
     watch: Watch | None,
     say: Callable[[str], None] | None,
+    title: str,
 ) -> list[Record]:
+    """With a title, each finished test set is a line where there is no terminal."""
     known = _recorded(folder / FILE) if folder is not None else {}
     now = environment()
     drafts = [(test, _draft(tested, tests, test, batch_size, now)) for test in tests.sets]
@@ -205,6 +215,9 @@ def _measure_missing(
                 add_samples(folder / SAMPLES_FILE, about, samples)
             append_records(folder / FILE, [record])
         records.append(record)
+        if title:
+            what, place = f"{test.corruption} {test.severity or ''}".strip(), missing.index(test) + 1
+            tell_finished(f"{title}: {what}: accuracy {100 * record.accuracy:.1f} % ({place} of {len(missing)})")
         _warn_of_chance(record, len(tests.classes))
     if threat is not None:
         threat.check(tested, tests, folder)

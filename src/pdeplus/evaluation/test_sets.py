@@ -190,7 +190,7 @@ def _options(data: Source) -> str:
     return "".join(f", data.{name}={value}" for name, value in given.items())
 
 
-_HARMLESS = ("root", "size", "channels", "train_images", "flip", "memory_gb", "guidance_domain")
+_HARMLESS = ("root", "size", "read_size", "channels", "train_images", "flip", "memory_gb", "guidance_domain")
 """Options that change no test image, or are told otherwise: the shape is in the origin."""
 
 

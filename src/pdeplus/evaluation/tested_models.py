@@ -39,6 +39,8 @@ ADAPTED = " + BatchNorm of the test batch (uses test images)"
 """Marks a model whose BatchNorm is adapted."""
 TOLERANCE = 1e-4
 """Largest difference of a fast copy's logits, relative to the largest: one that differs by more is not used."""
+COMPARED = 2
+"""Images on which a fast copy is compared with the network: each costs as much as testing two more."""
 Outputs = Literal["logits", "probabilities"]
 Predict = Callable[[Tensor, torch.Generator | None], Tensor]
 
@@ -91,7 +93,7 @@ def tested_run(
     if order is not None:
         in_order(net, order)
         classes = tuple(classes[i] for i in order)
-    example = torch.rand(2, *expects.shape, generator=generator_for(0, "example")).to(device)
+    example = torch.rand(COMPARED, *expects.shape, generator=generator_for(0, "example")).to(device)
     fast = adapting_copy(net) if adapt else fast_copy(net, example, compile=compile)
     metrics, source = run.metrics, build_source(config)
     passes = method.samples
@@ -173,7 +175,7 @@ def tested_model(
         raise UserError("BatchNorm can be adapted in a torch module alone; leave out --adapt (Python: adapt)")
     if isinstance(model, nn.Module):
         device = next((parameter.device for parameter in model.parameters()), device)
-        network = adapting_copy(model) if adapt else fast_copy(model, example.to(device), compile=compile)
+        network = adapting_copy(model) if adapt else fast_copy(model, example[:COMPARED].to(device), compile=compile)
     elif compile:
         warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
     function = cast(Callable[[Tensor], Any], model if network is None else network)

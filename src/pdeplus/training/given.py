@@ -55,7 +55,10 @@ def give_again(
     given = list[object]()
     if data is not None:
         given.append(source := read_data(data, test))
-        give(_own_name("data", config.data.name), source)
+        name = _own_name("data", config.data.name)
+        if not name.endswith(source.mark):
+            raise UserError("data: these are other images or labels than the run's; give data and test as for training")
+        give(name, source)
     if model is not None:
         given.append(network := given_model(model, shape()))
         give(_own_name("model", config.model.name), network)

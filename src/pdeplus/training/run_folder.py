@@ -37,7 +37,7 @@ from ..data.base import Images, Source, split
 from ..errors import RunFailed, Stopped, UserError, check_choice
 from ..methods.base import Method
 from ..models._libraries import check_logits
-from ..models.base import build_model, check_image_size, facts_of, fit_images
+from ..models.base import build_model, check_image_size, facts_of, fit_images, mark_of
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import Config, Part, config_hash, load_config, names_users_code, to_tables
 from .distributed import ProcessLost, join
@@ -257,14 +257,25 @@ def train(
         return run_session(*prepared, Run(folder, trust_code=True, given=given), None, watch)
 
 
-def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    model: nn.Module | None = None,
+    data: Any = None,
+    test: Any = None,
+    trust_code: bool = False,
+    progress: bool = False,
+    watch: Watch | None = None,
+) -> Run:
     """Go on with an interrupted run; it ends as if it had never been interrupted.
 
     It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits. Code
-    outside pdeplus that the folder's config names is refused unless `trust_code` is true.
+    outside pdeplus that the folder's config names is refused unless `trust_code` is true. A `model`, `data` and `test`
+    that `train` was given in Python are needed again in another process.
     """
     processes = join()
-    run = processes.on_main(lambda: Run.load(path, trust_code=trust_code))
+    load = partial(Run.load, path, trust_code=trust_code, model=model, data=data, test=test)
+    run = processes.on_main(load) if model is None and data is None else processes.together(load)
     if processes.on_main(lambda: run.finished):
         return run
     with ExitStack() as stack:
@@ -276,8 +287,12 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
             raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
+        if checkpoint is None and model is not None and not config.model.name.endswith(mark_of(model)):
+            way_out = "give it with those that it began with, or train anew"
+            raise UserError(f"{path} has no checkpoint yet, and the model has other weights; {way_out}")
         before = processes.on_main(lambda: run.expects if checkpoint else None)
         prepared = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
+        watch = stack.enter_context(progress_bar("training")) if progress and processes.main else watch
         return run_session(*prepared, run, checkpoint, watch)
 
 
