@@ -190,7 +190,7 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
     assert f"contrast (−{lost:.1f} points)" in verdict
     assert following == "Try next: pdeplus train erm/config.toml method.name=pde_plus --out erm-pde"
     text = (runs / page).read_text("utf-8")
-    assert "Flipped" in text
+    assert "Mistakes" in text
     assert "The same image, clean" in text
     assert "Confusion under corruption: ERM" in text
     for bad, words in (

@@ -196,9 +196,14 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The images that all lines share."""
+        """What all lines were tested on, to the last detail."""
         count = f", {self.lines[0].series.any.n} images" if self.suite != "domains" else ""
-        return f"{self.data}, {self.suite}{count} ({self.origin})"
+        return f"{self.name}{count} ({self.origin})"
+
+    @property
+    def name(self) -> str:
+        """What all lines were tested on, in short."""
+        return f"{self.data}, {self.suite}"
 
     @property
     def corruptions(self) -> tuple[str, ...]:
