@@ -91,4 +91,4 @@ def _finding(records: Sequence[Record]) -> str:
         assert gain is not None  # the same images
         shown.append(f"{100 * gain.mean:+.1f} against {other.label} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})")
     points = "points of corrupted accuracy, 95 % interval over test images"
-    return f"{ours.label}: {', '.join(shown)} {points}; one seed and small data: read it as a taste."
+    return f"{ours.label}: {', '.join(shown)} {points}; one seed and little data, so a first impression only."

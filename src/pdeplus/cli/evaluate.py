@@ -26,7 +26,7 @@ from ..core.prediction import Average
 from ..errors import UserError
 from ..evaluation.given_models import folder_for, is_run
 from ..evaluation.loop import evaluate
-from ..evaluation.records import Record, Selection, identity
+from ..evaluation.records import Record, Selection, identity, in_words
 from ..evaluation.summary import Series, accuracies_by_test, on_measured_tests, scores, series_of
 from ..evaluation.test_sets import Wanted, is_folder
 from ..training.run_folder import Run
@@ -229,7 +229,7 @@ def describe(series: Series) -> str:
         shown.insert(1, f"corrupted ({series.extent}) {100 * found['part'].mean:.2f} %")
     gaps = [f"{len(cells)} of {len(series.wanted)} test sets missing" for cells in series.gaps.values()]
     leak = ", chosen on these very test sets" if series.selection == "oracle" else ""
-    return f"{series.label} ({series.selection}{noise}{leak}), {series.origin}: {', '.join(shown + gaps)}"
+    return f"{series.label} ({series.selection}{noise}{leak}), {in_words(series.origin)}: {', '.join(shown + gaps)}"
 
 
 _SHOWN = {

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
         f"{run.path}: {counted(last['epoch'], 'epoch')}, validation accuracy {100 * last['validation/accuracy']:.2f} %"
     )
     shifted = last.get("validation/shifted_accuracy")
-    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+    print(shown if shifted is None else f"{shown}, under the four validation corruptions {100 * shifted:.2f} %")
 
 
 def _print_cost(options: argparse.Namespace) -> None:

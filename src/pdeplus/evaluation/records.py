@@ -204,6 +204,13 @@ def readable_record(record: Record) -> Record:
     return replace(record, **texts, **words)  # type: ignore[reportArgumentType]
 
 
+def in_words(text: str) -> str:
+    """A record's origin or data as people read it; records keep the words by which older ones know them."""
+    for kept, shown in (("made ice", "synthetic frost"), ("'s ice", "'s frost"), ("given images", "your images")):
+        text = text.replace(kept, shown)
+    return text
+
+
 def identity(record: Record) -> tuple[Any, ...]:
     """What was measured: two records that agree in this are the same measurement."""
     r = record

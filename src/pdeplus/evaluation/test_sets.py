@@ -311,10 +311,14 @@ class UserImages(Source):
 
     @property
     def transform(self) -> Any:
-        raise UserError("given images are for testing")
+        raise UserError(
+            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
+        )
 
     def train(self) -> Images:
-        raise UserError("given images are for testing")
+        raise UserError(
+            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
+        )
 
     def test(self) -> dict[str, Images]:
         return {CLEAN: self.images}

@@ -15,7 +15,7 @@ from .._lib.environment import read_sessions
 from .._lib.files import readable
 from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
-from ..evaluation.records import Record, identity, read_records, readable_record
+from ..evaluation.records import Record, identity, in_words, read_records, readable_record
 from ..evaluation.summary import (
     Series,
     accuracies_by_test,
@@ -295,7 +295,7 @@ def _group(series: Sequence[Series], baseline: str) -> Group:
         if {*one.domains, *one.attacks} != everywhere:  # a mean over fewer than the others' is another score
             found = {score: value for score, value in found.items() if score.startswith(("clean", "ms"))}
         lines.append(Line(name, one, reference, found))
-    group = Group(first.data, first.suite, first.origin, tuple(lines), baseline)
+    group = Group(in_words(first.data), first.suite, in_words(first.origin), tuple(lines), baseline)
     best_first = sorted(lines, key=lambda line: -line.scores[m].mean if (m := group.main_score) in line.scores else 1)
     return replace(group, lines=tuple(best_first))
 
