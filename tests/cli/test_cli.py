@@ -176,7 +176,7 @@ def test_default_folder_is_named_after_the_run(capsys, tmp_path, monkeypatch):
         (["reproduce", "demo", "--cell", "1", "--cpus", "2"], ["--cell N does one run here"]),
         (
             ["bench", "step", "--quick"],
-            ["bench is no command; benchmarks live in the repository: python -m benchmarks"],
+            ["bench is not a command; benchmarks live in the repository: python -m benchmarks"],
         ),
         ([], ["COMMAND", "--help"]),
         (["dance"], ["dance", "demo"]),

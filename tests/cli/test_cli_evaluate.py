@@ -130,7 +130,7 @@ def test_the_oracle_is_called_what_it_is(capsys, tmp_path):
         (["erm", "--suite", "galaxies"], ["galaxies", "corruptions"]),
         (["erm", "--samples", "2"], ["samples=2: the method erm has no noise"]),
         (["pde", "--samples", "-1"], ["samples=-1"]),
-        (["erm", "--data", "synthetic"], ["tells 10 classes apart, synthetic has 7"]),
+        (["erm", "--data", "synthetic"], ["has 10 classes, synthetic has 7"]),
         (["erm", "--data", "digits", "size"], ["'size' is not of the form key=value"]),
         (["erm", "--data", "digits", "colour=3"], ["colour"]),
         (["erm", "--data", "digits", "channels=1"], ["takes images of 3 channels", "have 1"]),

@@ -231,7 +231,7 @@ def parse(line: str | bytes, where: str) -> Record:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is damaged ({getattr(error, 'msg', error)}); {way_out}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{where} is no record: {line[:40]!r}; {way_out}")
+        raise UserError(f"{where} is not a record: {line[:40]!r}; {way_out}")
     table = cast(dict[str, Any], values)
     wanted, found = table.pop(SUM, None), _sum_of_values(table)
     if table.get("format") != FORMAT:

@@ -277,7 +277,7 @@ def _of_torch(data: Any) -> "UserImages":
         pair = torch.cat(images), torch.cat(labels)
     except (RuntimeError, TypeError, ValueError) as error:
         reason = textwrap.shorten(str(error), 120, placeholder=" …")
-        raise UserError(f"data: its items are no (image, label) of one size each: {reason}") from error
+        raise UserError(f"data: its items are not (image, label) pairs of one size: {reason}") from error
     named = getattr(cast(Any, data).dataset if loader else data, "classes", None)
     return UserImages(*pair, classes=named)
 

@@ -107,7 +107,7 @@ def gather(given: Item | Iterable[Item]) -> Material:
 
 def _records_of(path: Path) -> list[Record]:
     if path.is_file() and path.suffix != ".jsonl":
-        raise UserError(f"{path} is no file of records, whose name ends with .jsonl; give one, or a run folder")
+        raise UserError(f"{path} is not a records file, whose name ends with .jsonl; give one, or a run folder")
     if path.is_file():
         return read_records(path)
     if not path.is_dir():

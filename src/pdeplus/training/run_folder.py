@@ -275,7 +275,7 @@ def resume(path: str | Path, *, trust_code: bool = False, watch: Watch | None = 
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
-            raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
+            raise UserError(f"{path} has no checkpoint of the run that it continues; make it again from that run")
         before = processes.on_main(lambda: run.expects if checkpoint else None)
         prepared = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
         return run_session(*prepared, run, checkpoint, watch)
