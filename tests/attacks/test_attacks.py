@@ -252,5 +252,5 @@ def test_a_model_with_noise_of_its_own_is_refused_under_attack():
         return x.flatten(1)[:, :10] * 20 + torch.randn(len(x), 10)
 
     images = torch.randint(0, 256, (12, 3, 8, 8), dtype=torch.uint8)
-    with pytest.raises(UserError, match="says something else of the same images each time; give one whose noise"):
+    with pytest.raises(UserError, match="answers differently each time for the same images; give one whose noise"):
         pp.evaluate(noisy, "adversarial", data=(images, torch.arange(12) % 10))

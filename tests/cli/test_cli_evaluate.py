@@ -142,7 +142,7 @@ def test_the_oracle_is_called_what_it_is(capsys, tmp_path):
         (["erm", "--suite", "galaxies"], ["galaxies", "corruptions"]),
         (["erm", "--samples", "2"], ["samples=2: the method erm has no noise"]),
         (["pde", "--samples", "-1"], ["samples=-1"]),
-        (["erm", "--data", "synthetic"], ["tells 10 classes apart, synthetic has 7"]),
+        (["erm", "--data", "synthetic"], ["has 10 classes, synthetic has 7"]),
         (["erm", "--data", "digits", "size"], ["'size' is not of the form key=value"]),
         (["erm", "--data", "digits", "colour=3"], ["colour"]),
         (["erm", "--data", "digits", "channels=1"], ["takes images of 3 channels", "have 1"]),
@@ -202,7 +202,7 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
     assert f"contrast (−{lost:.1f} points)" in verdict
     assert following == "Try next: pdeplus train erm/config.toml method.name=pde_plus --out erm-pde"
     text = (runs / page).read_text("utf-8")
-    assert "Flipped" in text
+    assert "Mistakes" in text
     assert "The same image, clean" in text
     assert "Confusion under corruption: ERM" in text
     for bad, words in (

@@ -164,7 +164,7 @@ def test_synthetic_frost_says_so(images):
 def test_ice_from_a_folder(images, tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("PDEPLUS_FROST", str(tmp_path))
-    with pytest.raises(UserError, match="has no pictures of ice"):
+    with pytest.raises(UserError, match="has no frost pictures"):
         corrupt(images, "frost", 1)
     for i in range(6):
         Image.new("RGB", (300, 200), (40 * i, 100, 200)).save(tmp_path / f"ice {i}.png")

@@ -126,7 +126,7 @@ def test_split_refuses_a_class_of_one():
         def train(self):
             return Images(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 0, 1]))
 
-    with pytest.raises(UserError, match="class '1' has 1 image to learn from; a validation split needs 2 of each"):
+    with pytest.raises(UserError, match="class '1' has 1 image to train on; a validation split needs 2 of each"):
         split(Lonely(), validation=0.2, limit=0, seed=0)
 
 

@@ -201,7 +201,7 @@ def test_images_in_a_wrong_form_are_refused(ink, images, labels, message):
         (lambda x: x.flatten(1)[:, :10].softmax(-1), {}, "returns probabilities: .* say outputs='probabilities'"),
         (lambda x: x.flatten(1)[:, :10], {"outputs": "probabilities"}, "rows do not sum to 1; say outputs='logits'"),
         (lambda x: x.flatten(1)[:, :10], {"outputs": "scores"}, "outputs='scores' is not known"),
-        (lambda x: x.flatten(1)[:, :9], {}, "tells 9 classes apart, .* has 10"),
+        (lambda x: x.flatten(1)[:, :9], {}, "has 9 classes, .* has 10"),
         (lambda x: x, {}, "returns 8×3×8×8 for 8 images; 8×classes is needed"),
         (lambda x: x.flatten(1)[:7], {}, "returns 7×192 for 8 images"),
         (lambda x: [1, 2], {}, "returns list; a tensor or .logits is needed"),
@@ -272,7 +272,7 @@ def test_runs_that_cannot_be_tested_are_refused_in_one_line(erm, tmp_path):
         UserError, match=r"begun is unfinished, 2 of 2 epochs are done; finish it: pdeplus train --resume"
     ):
         pp.evaluate(begun, "clean")
-    with pytest.raises(UserError, match="tells 10 classes apart, synthetic has 7"):
+    with pytest.raises(UserError, match="has 10 classes, synthetic has 7"):
         pp.evaluate(erm, "clean", data="synthetic")
     with pytest.raises(UserError, match="takes images of 3 channels, those of given .* have 1"):
         pp.evaluate(erm, "clean", data=pair(digits(20, channels=1)))

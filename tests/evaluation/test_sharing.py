@@ -84,7 +84,9 @@ def test_a_strangers_folder_runs_no_code(folder, tmp_path):
     (theirs / "sums.json").unlink()
     config = (theirs / "config.toml").read_text("utf-8")
     (theirs / "config.toml").write_text(config.replace('name = "plain_cnn"', 'name = "antigravity.anything"'), "utf-8")
-    with pytest.raises(pp.UserError, match="would import the module antigravity.anything, which is no part of pdeplus"):
+    with pytest.raises(
+        pp.UserError, match="would import the module antigravity.anything, which is not part of pdeplus"
+    ):
         pp.from_pretrained(theirs)
 
 

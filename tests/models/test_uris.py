@@ -165,11 +165,11 @@ def test_torchvisions_weights_come_from_its_cache(tmp_path, monkeypatch):
     [
         ("times:resnet18", "the scheme 'times' is not known; did you mean 'timm'"),
         ("timm:", "names no network; write timm:NAME"),
-        ("timm:resnt18", "timm has no network 'resnt18'; near it are resnet18"),
-        ("timm:resnet18.a1_in2k", "timm has no network 'resnet18.a1_in2k'; near it are resnet18.a1_in1k"),
+        ("timm:resnt18", "timm has no network 'resnt18'; similar: resnet18"),
+        ("timm:resnet18.a1_in2k", "timm has no network 'resnet18.a1_in2k'; similar: resnet18.a1_in1k"),
         ("timm:resnet10t.c3_in1k", r"cannot be fetched .*huggingface.co/timm/resnet10t.c3_in1k and set model.weights"),
         ("timm:vit_tiny_patch16_224.none", "timm has no network"),
-        ("torchvision:resnet8", "torchvision has no network 'resnet8'; near it are resnet18"),
+        ("torchvision:resnet8", "torchvision has no network 'resnet8'; similar: resnet18"),
         ("torchvision:resnet18.V3", "the weights 'V3' is not known; did you mean|known: IMAGENET1K_V1"),
     ],
 )

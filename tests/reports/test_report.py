@@ -57,7 +57,7 @@ def test_a_page_from_everything_mixed(tmp_path):
     found = Page(out.read_text("utf-8"))
     text = " ".join(found.texts)
     assert text.count("My title") == 2  # title and heading
-    assert "On digits PDE+ has the best mean accuracy under corruption" in text
+    assert "On digits, PDE+ has the best mean accuracy under corruption" in text
     sections = [attributes["id"] for attributes in found.all("section")]
     before, after = (
         ["verdict", "summary", "corruptions", "severity", "calibration"],

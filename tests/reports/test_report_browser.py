@@ -177,12 +177,70 @@ def test_tables_are_sorted_by_click_and_by_key(watched):
     assert names.all_text_contents() == before
 
 
-@pytest.mark.parametrize("width", [360, 390, 768])
-def test_a_phone_need_not_scroll_sideways(chromium, file, width):
-    found = Watched(chromium, file, viewport={"width": width, "height": 844})
+@pytest.mark.parametrize("width", [360, 390, 768, 1366])
+def test_neither_page_nor_table_scrolls_sideways(chromium, file, width):
+    found = Watched(chromium, file, viewport={"width": width, "height": 768})
     assert found.wide() == 0
+    boxes = "[...document.querySelectorAll('.scroll')]"
+    assert found.page.evaluate(f"Math.max(...{boxes}.map((box) => box.scrollWidth - box.clientWidth))") == 0
+    shown = found.page.locator("#g1-summary thead th:visible").all_text_contents()
+    assert len(shown) >= 3  # the name, clean and corrupted
     found.page.locator("#severity [data-menu=g1-lines] summary").click()
     assert found.wide() == 0
+    found.context.close()
+
+
+def test_the_first_columns_answer_and_a_key_shows_the_rest(watched):
+    shown = watched.page.locator("#g1-summary thead th:visible")
+    titles = [text.replace("\u00a0", " ") for text in shown.all_text_contents()]
+    assert titles == ["series", "clean", "corrupted (15 × 5)", "mCE", "severity 5: accuracy", "ECE, corrupted", "seeds"]
+    button = watched.page.locator("[aria-controls=g1-summary]")
+    assert (button.text_content(), button.get_attribute("aria-expanded")) == ("Show all 13 columns", "false")
+    button.focus()
+    watched.page.keyboard.press("Enter")
+    assert (shown.count(), button.get_attribute("aria-expanded")) == (13, "true")
+    watched.page.keyboard.press("Space")
+    assert (shown.count(), button.get_attribute("aria-expanded")) == (7, "false")
+    assert not watched.page.locator("[aria-controls=g1-families]").is_visible()  # nothing to unfold
+
+
+def test_the_keyboard_reaches_all_that_can_be_used_and_shows_where_it_is(watched):
+    page = watched.page
+    usable = "a[href], main button:not([hidden]), #theme, select, summary, .ticks[open] input"
+    wanted = page.evaluate(f"[...document.querySelectorAll({usable!r})].filter((e) => e.checkVisibility()).length")
+    met = page.evaluate("window.met = new Set(), 0")
+    for _ in range(wanted + 20):
+        page.keyboard.press("Tab")
+        state = page.evaluate(
+            """(() => { const at = document.activeElement, style = getComputedStyle(at); window.met.add(at);
+            return [at.tagName, style.outlineStyle, parseFloat(style.outlineWidth), window.met.size]; })()"""
+        )
+        if state[0] == "BODY":
+            break
+        assert state[1] != "none", state
+        assert state[2] >= 1, state
+        met = state[3]
+    assert met >= wanted
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper_is_light_and_has_everything_unfolded(chromium, file, scheme):
+    found = Watched(chromium, file, color_scheme=scheme)
+    found.page.emulate_media(media="print", color_scheme=scheme)
+    found.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    found.wait(2 if scheme == "dark" else 1)
+    assert found.page.locator("#g1-summary thead th:visible").count() == 13
+    assert found.page.evaluate("document.querySelectorAll('main details:not(.vega-embed *, [open])').length") == 0
+    assert not found.page.locator("nav, .fold, #theme").filter(visible=True).count()
+    ground, text = found.page.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    assert contrast(ground, "rgb(255, 255, 255)") < 1.1
+    label = found.page.locator("#g1-severity svg g.role-axis-label text").first.get_attribute("fill")
+    assert contrast(f"rgb{tuple(bytes.fromhex(label[1:]))}", ground) > 4.5 < contrast(text, ground)
+    found.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert found.page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert found.page.locator("#samples details:not([open])").count() > 0
     found.context.close()
 
 

@@ -126,7 +126,7 @@ def test_a_cell_that_fails_on_ray_loses_no_other(ray, serial, tmp_path):
     runs, cells = tmp_path / "smoke" / "runs", prepare(path, "smoke", None, [])[2]
     shutil.copytree(serial / "runs", runs)  # the others are done, and kept
     (runs / cells[4].folder).write_text("in the way")
-    with pytest.raises(RunFailed, match="1 of 5 cells failed, the first is gaussian: .*already holds files"):
+    with pytest.raises(RunFailed, match="1 of 5 runs failed, the first is gaussian: .*already holds files"):
         reproduce(path, size="smoke", out=tmp_path, on="ray")
     states = [cell["state"] for cell in json.loads((tmp_path / "smoke" / "four" / "cells.json").read_text())]
     assert states == ["done"] * 4 + ["failed"]
@@ -203,7 +203,7 @@ def test_one_cell_alone_and_the_outcome_of_what_is_done(serial, tmp_path, capsys
         main(["reproduce", str(path), *words, "--on", "none"])
     assert left.value.code == 1
     err = capsys.readouterr().err
-    assert "3 of 4 cells are not done, the first is erm: not trained: ValueError: too hot" in err
+    assert "3 of 4 runs are not done, the first is erm: not trained: ValueError: too hot" in err
     text = (tmp_path / "out" / "smoke" / "four" / "result.md").read_text()
     assert "| Mixup |" in text
     assert "- augmix: not trained yet" in text
@@ -213,8 +213,8 @@ def test_one_cell_alone_and_the_outcome_of_what_is_done(serial, tmp_path, capsys
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--cell", "5"], "cell=5 is not among the 4 cells"),
-        (["--cell", "0"], "cell=0 is not among the 4 cells"),
+        (["--cell", "5"], "cell=5 is not among the 4 runs"),
+        (["--cell", "0"], "cell=0 is not among the 4 runs"),
         (["--cell", "1", "--on", "ray"], "leave --on, --cpus, --gpus, --jobs and --dry-run out"),
         (["--on", "ray", "--cpus", "0"], "cpus=0 must be at least 1"),
         (["--on", "slurm", "--gpus", "-1"], "gpus=-1 must be at least 0"),

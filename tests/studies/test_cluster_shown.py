@@ -136,7 +136,7 @@ def test_a_cell_on_ray_has_a_gpu_where_there_is_one(monkeypatch, capsys):
     assert (needs["num_cpus"], needs["num_gpus"]) == (4, 1)
     assert needs["runtime_env"]["env_vars"] == {"OMP_NUM_THREADS": "4", "PDEPLUS_DATA": "there"}
     assert _needs(stand_in_for_ray((True, 8, 0)), 4, None)["num_gpus"] == 0
-    with pytest.warns(UserWarning, match="no node has 8 CPUs and 1 GPUs: cells wait until one joins"):
+    with pytest.warns(UserWarning, match="no node has 8 CPUs and 1 GPUs: runs wait until one joins"):
         _needs(stand_in_for_ray((True, 8, 0), (True, 4, 2)), 8, 1)
 
 
@@ -158,13 +158,13 @@ def test_a_table_shows_what_runs_and_the_numbers_of_all():
     every = [*states((1, "done"), (2, "running"), (3, "waiting"), (4, "failed"), (5, "running")), *states((6, "done"))]
     every[4] = replace(every[4], progress="training 45 %")
     assert table_of(every, 100.0, 80, 20) == [
-        "cell       epochs  minutes  state",
+        "run        epochs  minutes  state",
         "2 cell        2/9      1.5  running on r",
         "5 cell        5/9      1.5  training 45 %",
-        "6 cells: 2 done, 1 failed, 2 running, 1 waiting; about 01:40 left",
+        "6 runs: 2 done, 1 failed, 2 running, 1 waiting; about 01:40 left",
     ]
-    assert table_of(every, 0.0, 12, 3) == ["cell       e", "2 cell      ", "6 cells: 2 d"]
-    assert table_of(states((1, "done")), 0.0, 80, 20) == ["1 cells: 1 done"]
+    assert table_of(every, 0.0, 12, 3) == ["cell       e", "2 cell      ", "6 runs: 2 d"]
+    assert table_of(states((1, "done")), 0.0, 80, 20) == ["1 runs: 1 done"]
 
 
 class Screen(io.StringIO):
@@ -203,8 +203,8 @@ def test_a_terminal_is_drawn_over_and_a_file_gets_a_line_per_change(tmp_path, mo
     assert file.getvalue().splitlines() == [begun, "pdeplus: look", done, failed]
     drawings = re.split("\x1b\\[[0-9]F\x1b\\[J", screen.getvalue())
     assert [text.count("\n") for text in drawings] == [1, 3, 3, 4, 1]
-    assert drawings[0] == "3 cells: 1 done, 2 waiting\n"
+    assert drawings[0] == "3 runs: 1 done, 2 waiting\n"
     assert "2/5      0.0  running on there, process 7\n" in drawings[1]
-    assert "2/5      0.0  training 40 %\n3 cells: 1 done, 1 running, 1 waiting; about 00:00 left\n" in drawings[2]
-    assert drawings[3] == f"pdeplus: look\n{done}\n{failed}\n3 cells: 2 done, 1 failed\n"
-    assert drawings[4] == "3 cells: 2 done, 1 failed\n"
+    assert "2/5      0.0  training 40 %\n3 runs: 1 done, 1 running, 1 waiting; about 00:00 left\n" in drawings[2]
+    assert drawings[3] == f"pdeplus: look\n{done}\n{failed}\n3 runs: 2 done, 1 failed\n"
+    assert drawings[4] == "3 runs: 2 done, 1 failed\n"

@@ -159,7 +159,7 @@ def test_a_signal_lets_running_cells_save_and_the_same_command_goes_on(serial, t
         os.kill(process.pid, signal.SIGINT)
         code, said = end_of(process, tmp_path)
     assert code == 130, said
-    assert "pdeplus: running cells save and stop" in said
+    assert "pdeplus: what runs now saves and stops" in said
     assert said.splitlines()[-1].startswith("pdeplus: interrupted; the same command goes on where it stopped")
     assert "Traceback" not in said
     assert workers
@@ -192,7 +192,7 @@ def test_a_second_signal_does_not_wait(tmp_path):
         worker.suspend()  # it can neither save nor end
         workers = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, signal.SIGINT)
-        wait_for(lambda: "running cells save and stop" in (tmp_path / ERRORS).read_text())
+        wait_for(lambda: "what runs now saves and stops" in (tmp_path / ERRORS).read_text())
         os.kill(process.pid, signal.SIGINT)
         code, _ = end_of(process, tmp_path)
     assert code == 130
@@ -223,7 +223,7 @@ def test_a_killed_process_is_the_failure_of_its_cell_alone(serial, tmp_path):
     killer = threading.Thread(target=kill)
     killer.start()
     reason = r"its process ended \(signal 9, Killed\); where memory is short, fewer jobs help"
-    with pytest.raises(RunFailed, match=f"1 of 4 cells failed, the first is augmix: {reason}"):
+    with pytest.raises(RunFailed, match=f"1 of 4 runs failed, the first is augmix: {reason}"):
         reproduce(path, size="smoke", out=tmp_path, jobs=2)
     killer.join()
     states = [cell["state"] for cell in json.loads((tmp_path / "smoke" / "four" / "cells.json").read_text())]
@@ -246,7 +246,7 @@ def test_an_error_in_a_process_keeps_its_traceback_and_what_it_prints_is_passed_
     )
     path = tmp_path / "own.toml"
     path.write_text(OWN)
-    with pytest.raises(RunFailed, match="1 of 2 cells failed, the first is wide: too wide"):
+    with pytest.raises(RunFailed, match="1 of 2 runs failed, the first is wide: too wide"):
         reproduce(path, size="smoke", out=tmp_path, jobs=1)
     wide = prepare(path, "smoke", None, [])[2][1]
     note = note_of(wide, tmp_path / "smoke" / "runs").read_text()
@@ -265,10 +265,10 @@ def test_an_error_in_a_process_keeps_its_traceback_and_what_it_prints_is_passed_
         (["--jobs", "-2", "--dry-run"], "jobs=-2 must be at least 1"),
         (["--jobs", "many"], "invalid int value: 'many'"),
         (["--jobs", "3"], "jobs=3 need 3 GB of memory or more, 2.5 GB are available: 2 fit"),
-        (["--jobs", "2", "--on", "ray"], "--jobs 2 is for cells on this machine: leave it out with --on ray"),
+        (["--jobs", "2", "--on", "ray"], "--jobs 2 is for runs on this machine: leave it out with --on ray"),
         (["--jobs", "2", "--on", "slurm"], "leave it out with --on slurm"),
         (["--jobs", "2", "--on", "none"], "leave it out with --on none"),
-        (["--jobs", "2", "--cell", "1"], "--cell runs one cell here: leave"),
+        (["--jobs", "2", "--cell", "1"], "--cell N does one run here: leave"),
     ],
 )
 def test_wrong_input_is_one_line(tmp_path, capsys, monkeypatch, words, answer):
@@ -302,7 +302,7 @@ def test_a_dry_run_tells_hours_of_all_cells_and_with_jobs(tmp_path):
     cell = prepare(four(tmp_path), "smoke", None, [])[2][0]
     costs = [CellCost(cell=cell, state="to do", hours=hours) for hours in (3.0, 1.0, 2.0, 2.0)]
     assert [hours_of_jobs(costs, n) for n in (1, 2, 3, 4, 9)] == [8.0, 5.0, 3.0, 3.0, 3.0]
-    assert "4 of 4 cells to do: 8.0 hours on this machine, 5.0 with 2 at once, 0.00 GB" in format_estimates(costs, 2)
+    assert "4 of 4 runs to do: 8.0 hours on this machine, 5.0 with 2 at once, 0.00 GB" in format_estimates(costs, 2)
 
 
 def test_the_pace_of_a_cell_in_words(monkeypatch):

@@ -146,7 +146,7 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
     cell = prepare(path, "smoke", None, [])[2][1]
     runs.mkdir(parents=True)
     (runs / cell.folder).write_text("in the way")
-    with pytest.raises(RunFailed, match="1 of 2 cells failed, the first is other: .*same command tries the failed"):
+    with pytest.raises(RunFailed, match="1 of 2 runs failed, the first is other: .*same command tries the failed"):
         reproduce(path, size="smoke", out=tmp_path / "out")
     folder = tmp_path / "out" / "smoke" / "own"
     states = {cell["cell"]: cell["state"] for cell in json.loads((folder / "cells.json").read_text())}
@@ -193,7 +193,7 @@ def test_a_dry_run_tells_cells_hours_and_disk_and_writes_nothing(tmp_path, capsy
         main(["reproduce", "demo", "--size", "smoke", "--seeds", "2", "--dry-run"])
     out = capsys.readouterr().out
     assert left.value.code == 0
-    assert "6 of 6 cells to do" in out
+    assert "6 of 6 runs to do" in out
     assert "hours on this machine" in out
     assert not list(tmp_path.iterdir())
 
@@ -265,7 +265,7 @@ def test_the_older_option_scale_means_size(capsys):
 
 @pytest.mark.parametrize("override", ["seed=7", "name=mine"])
 def test_cells_keep_their_names_and_seeds(override):
-    with pytest.raises(UserError, match=rf"{override}: cells have names and seeds of their own; --seeds"):
+    with pytest.raises(UserError, match=rf"{override}: each run has its own name and seed; --seeds"):
         prepare("demo", "smoke", None, [override])
 
 
@@ -280,7 +280,7 @@ def test_collecting_tests_nothing(tmp_path):
     path, out = own(tmp_path), tmp_path / "out"
     reproduce(path, size="smoke", out=out)
     path.write_text(path.read_text().replace('"erm"', '{ method = "erm", label = "Renamed" }'))
-    with pytest.raises(RunFailed, match="1 of 2 cells are not done, the first is erm: not tested yet"):
+    with pytest.raises(RunFailed, match="1 of 2 runs are not done, the first is erm: not tested yet"):
         reproduce(path, size="smoke", out=out, on="none")
     assert "not done: Renamed" in (out / "smoke" / "own" / "result.md").read_text()
     assert json.loads((out / "smoke" / "own" / "cells.json").read_text())[0]["state"] == "waiting"
@@ -292,13 +292,13 @@ def test_collecting_tests_nothing(tmp_path):
 def test_a_result_names_the_commits_of_its_cells(tmp_path):
     path, out = own(tmp_path), tmp_path / "out"
     first = (reproduce(path, size="smoke", out=out) / "result.md").read_text()
-    assert "cells tested at" not in first
+    assert "runs tested at" not in first
     for file in (out / "smoke" / "runs").glob("*/records.jsonl"):
         records = [replace(record, commit="0123456789ab") for record in read_records(file)]
         file.unlink()
         append_records(file, records)
     again = (reproduce(path, size="smoke", out=out) / "result.md").read_text()
-    assert "; cells tested at commits 0123456789ab; " in again
+    assert "; runs tested at commits 0123456789ab; " in again
 
 
 def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkeypatch):
@@ -307,7 +307,7 @@ def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkey
     told = format_estimates(estimate(cells[:2], tmp_path))
     assert told.count("pdeplus data get cifar10") == 1
     assert "without the 2 unknown" in told
-    with pytest.raises(RunFailed, match="1 of 1 cells failed.*pdeplus data get cifar10"):
+    with pytest.raises(RunFailed, match="1 of 1 runs failed.*pdeplus data get cifar10"):
         reproduce("fig_losses", size="small", out=tmp_path / "out")
 
 

@@ -122,7 +122,7 @@ def test_other_settings_are_other_cells(earlier, tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--dry-run",), "0 of 2 cells to do"),
+        (("--dry-run",), "0 of 2 runs to do"),
         (("--on", "none"), "PDE+, E=2"),
         (("--cell", "2"), "own"),
         (("--on", "slurm", "--dry-run"), "--records"),
@@ -145,5 +145,5 @@ def test_a_folder_without_records_is_refused(tmp_path):
 
 def test_what_is_not_known_is_told_by_name(earlier, tmp_path):
     some = changed(earlier, tmp_path / "known", lambda records: [r for r in records if r.model == "ERM"])
-    with pytest.raises(RunFailed, match="1 of 2 cells are not done, the first is noisy: not trained yet"):
+    with pytest.raises(RunFailed, match="1 of 2 runs are not done, the first is noisy: not trained yet"):
         reproduce(own(tmp_path), size="smoke", out=tmp_path, records=some, on="none")

@@ -95,7 +95,7 @@ def test_a_dry_run_counts_shared_cells_once(whole, tmp_path):
     told = estimate(cells, tmp_path)
     assert [one.state for one in told] == ["to do"] * 3 + ["shared"] * 2 + ["to do"]
     assert [one.hours > 0 for one in told] == [True] * 3 + [False] * 2 + [True]
-    assert "4 of 6 cells to do" in format_estimates(told)
+    assert "4 of 6 runs to do" in format_estimates(told)
 
 
 def test_a_row_may_train_longer_or_shorter(tmp_path):

@@ -74,9 +74,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = build_parser()
     if any("\0" in word for word in arguments):
-        raise UserError("an argument has a zero byte in it, which no name of a file can have")
+        raise UserError("an argument has a zero byte in it, which no file name can have")
     if arguments and arguments[0] in MOVED:
-        raise UserError(f"{arguments[0]} is no command; {MOVED[arguments[0]]}")
+        raise UserError(f"{arguments[0]} is not a command; {MOVED[arguments[0]]}")
     options, rest = parser.parse_known_args(arguments)
     takes_settings = hasattr(options, "overrides")
     if any("=" not in word or word.startswith("-") for word in rest) or (rest and not takes_settings):

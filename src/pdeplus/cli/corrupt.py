@@ -102,7 +102,7 @@ def _find(source: str, settings: Sequence[str]) -> _TestSet | Path:
             raise UserError(f"{settings[0]}: a folder of pictures takes no options")
         return Path(source)
     if "/" in source or "\\" in source:
-        raise UserError(f"{source}: {'this is no folder' if Path(source).exists() else 'there is no such folder'}")
+        raise UserError(f"{source}: {'this is not a folder' if Path(source).exists() else 'there is no such folder'}")
     data = build_data(source, settings)
     images = next(iter(data.test().values()))
     if pixels(images, [0]).shape[-1] != 3:

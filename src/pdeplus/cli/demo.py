@@ -97,7 +97,7 @@ def _finding(records: Sequence[Record]) -> str:
             "" if gain.low is None or gain.high is None else f" ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
         )
         shown.append(f"{100 * gain.mean:+.1f} against {other.label}{interval}")
-    of_seeds = f"95 % intervals over {len(mine)} seeds" if len(mine) > 1 else "one seed: read it as a taste"
+    of_seeds = f"95 % intervals over {len(mine)} seeds" if len(mine) > 1 else "one seed: a first impression only"
     ratio = _seconds(ours) / max(_seconds(others[-1]), 1e-9)
     cost = f"PDE+ trains {ratio:.1f} times as long as {others[-1].label} for the same epochs"
     return f"{ours.label}: {', '.join(shown)} points of corrupted accuracy, {of_seeds}. {cost}."

@@ -28,7 +28,7 @@ from ..data.image_folder import ImageFolder
 from ..errors import UserError
 from ..evaluation.given_models import folder_for, is_run
 from ..evaluation.loop import evaluate
-from ..evaluation.records import Record, Selection, identity
+from ..evaluation.records import Record, Selection, identity, in_words
 from ..evaluation.summary import Series, accuracies_by_test, on_measured_tests, scores, series_of
 from ..evaluation.test_sets import Wanted, is_folder
 from ..training.run_folder import Run
@@ -48,7 +48,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--selection", choices=selections, default="validation", help=selection)
     about = "folder of class folders, or another data set, and its options"
     parser.add_argument("--data", nargs="+", metavar=("FOLDER", "KEY=VALUE"), help=about)
-    parser.add_argument("--report", metavar="FILE", help="write a page with the verdict, figures and flipped pictures")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write a page with the verdict, figures and pictures that corruption turned wrong",
+    )
     parser.add_argument("--files", metavar="DIR", help="read corrupted images from here, e.g. CIFAR-10-C")
     about = "some corruptions only, also your own by dotted name (default: the suite's)"
     parser.add_argument("--corruption", nargs="+", metavar="NAME", help=about)
@@ -58,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     quick = "300 images, severities 1, 3 and 5 (default for images of more than 128 pixels)"
     extent.add_argument("--quick", action="store_true", help=quick)
     extent.add_argument("--full", action="store_true", help="all images, all severities")
-    about = "test again with BatchNorm adapted to each test batch, as a row marked: uses test images"
+    about = "also test with BatchNorm adapted to each test batch; its row is marked, since it uses test images"
     parser.add_argument("--adapt", action="store_true", help=about)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of corruptions and attack (default: 0)")
     parser.add_argument("--name", help="what tables call the model (default: its method)")
@@ -243,7 +247,7 @@ def describe(series: Series) -> str:
         shown.insert(1, f"corrupted ({series.extent}) {100 * found['part'].mean:.2f} %")
     gaps = [f"{len(cells)} of {len(series.wanted)} test sets missing" for cells in series.gaps.values()]
     leak = ", chosen on these very test sets" if series.selection == "oracle" else ""
-    return f"{series.label} ({series.selection}{noise}{leak}), {series.origin}: {', '.join(shown + gaps)}"
+    return f"{series.label} ({series.selection}{noise}{leak}), {in_words(series.origin)}: {', '.join(shown + gaps)}"
 
 
 _SHOWN = {

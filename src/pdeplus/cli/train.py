@@ -22,9 +22,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
     dry = "only say how many FLOPs and minutes it would take, and what accuracy to expect"
     parser.add_argument("--dry-run", action="store_true", help=dry)
-    going_on = "resume the run in this folder; with KEY=VALUE go on from its last checkpoint in a new one, a branch"
+    going_on = (
+        "resume the run in this folder; with KEY=VALUE, branch: continue from its last checkpoint in a new folder"
+    )
     parser.add_argument("--resume", metavar="DIR", help=going_on)
-    parser.add_argument("--force", action="store_true", help="begin anew where a run is already, which is moved aside")
+    parser.add_argument(
+        "--force", action="store_true", help="start over where a run exists; the old one is moved aside"
+    )
     add_trust(parser)
 
 
@@ -47,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         f"{run.path}: {counted(last['epoch'], 'epoch')}, validation accuracy {100 * last['validation/accuracy']:.2f} %"
     )
     shifted = last.get("validation/shifted_accuracy")
-    print(shown if shifted is None else f"{shown}, under the four extra corruptions {100 * shifted:.2f} %")
+    print(shown if shifted is None else f"{shown}, under the four validation corruptions {100 * shifted:.2f} %")
 
 
 def _print_cost(options: argparse.Namespace) -> None:
@@ -87,5 +91,5 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         raise UserError("--resume goes on in the run's own folder: leave --out and --force out, or change a setting")
     if Run.load(options.resume).finished:
         more = f"go on for longer with: pdeplus train --resume {options.resume} train.epochs=N"
-        raise UserError(f"{options.resume} is finished; train anew into another folder with --out, or {more}")
+        raise UserError(f"{options.resume} is finished; train again into another folder with --out, or {more}")
     return partial(resume, options.resume, trust_code=options.trust_code)

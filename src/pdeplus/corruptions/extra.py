@@ -1,4 +1,4 @@
-"""The four extra corruptions, for validation: speckle noise, Gaussian blur, spatter, saturation.
+"""The four validation corruptions: speckle noise, Gaussian blur, spatter, saturation.
 
 Training may import these, and never the fifteen. Spatter needs a film of water, in which light breaks at the edges of
 drops: edges by Canny's method and the distance from them by a 5×5 chamfer, both as the usual image libraries define

@@ -181,7 +181,7 @@ def _picture_paths(folder: Path) -> list[Path]:
     """The first five pictures of a folder, by name."""
     found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
     if not found:
-        raise UserError(f"{folder} has no pictures of ice ({', '.join(SUFFIXES)}); {FOLDER} names their folder")
+        raise UserError(f"{folder} has no frost pictures ({', '.join(SUFFIXES)}); {FOLDER} names their folder")
     return found[:USED]
 
 

@@ -182,7 +182,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             return cast(dict[str, Any], manifest)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"{path} is damaged; make the set anew in another folder")
+    raise UserError(f"{path} is damaged; make it again in another folder")
 
 
 def check_complete(folder: Path) -> None:

@@ -165,7 +165,7 @@ def stratified(
     for label in range(int(labels.max()) + 1):
         mine = (labels[order] == label).nonzero().squeeze(1)
         if len(mine) < 2:
-            raise UserError(f"class {classes[label]!r} has {counted(len(mine), 'image')} to learn from; {why}")
+            raise UserError(f"class {classes[label]!r} has {counted(len(mine), 'image')} to train on; {why}")
         chosen[mine[: min(max(round(len(mine) * fraction), 1), len(mine) - 1)]] = True
     return order[chosen], order[~chosen]
 

@@ -74,7 +74,7 @@ def read_batches(paths: Sequence[Path], label_key: str, classes: int, size: int)
     for path in paths:
         entries = read_pickle(path)
         if not isinstance(entries.get("data"), np.ndarray) or not isinstance(entries.get(label_key), list):
-            raise UserError(f"{path} is no CIFAR file: it has no 'data' or no '{label_key}'")
+            raise UserError(f"{path} is not a CIFAR file: it has no 'data' or no '{label_key}'")
         data = cast(NDArray[np.uint8], entries["data"])
         if data.ndim != 2 or data.shape[1] != ROW or not len(data):
             raise UserError(f"{path}: data of shape {data.shape} is not N×{ROW}")

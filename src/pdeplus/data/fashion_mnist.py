@@ -75,7 +75,7 @@ def _read_idx(folder: Path, file: str, dimensions: int) -> tuple[NDArray[np.uint
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             header = np.frombuffer(stream.read(4 + 4 * dimensions), ">u4")
             if len(header) != 1 + dimensions or header[0] != 0x0800 + dimensions:
-                raise UserError(f"{path} is no idx file of bytes in {dimensions} dimensions")
+                raise UserError(f"{path} is not an idx file of bytes in {dimensions} dimensions")
             shape = tuple(int(n) for n in header[1:])
             if math.prod(shape) > 1_000_000_000:
                 raise UserError(f"{path} announces {'×'.join(map(str, shape))} bytes, which is absurd")

@@ -72,7 +72,7 @@ class ImageFolder(Source):
     def train(self) -> Images:
         train, test = self._folders()
         if test == train or (test is None and self.held_out == 1):
-            raise UserError(f"{self.root} has no pictures to learn from: all of them are the test set")
+            raise UserError(f"{self.root} has no pictures to train on: all of them are the test set")
         if test is not None:
             self._check_test(train, test)
         images = self._pictures(train, self.read_size)

@@ -51,7 +51,7 @@ def load_model(path: str | Path, selection: Selection = "validation", *, trust_c
     if not is_run(path) and names_a_model(str(path)):
         model = open_model(path).model
         if not isinstance(model, nn.Module):
-            raise UserError(f"{path} is no torch module; pp.evaluate and pdeplus predict take it as it is")
+            raise UserError(f"{path} is not a torch module; pp.evaluate and pdeplus predict take it as it is")
         return model
     return plain(Run.load(path, trust_code=trust_code).network(selection)).requires_grad_(False)
 

@@ -96,7 +96,7 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
     published = own is not None and options.get("pretrained", True) and "weights" not in options
     told = own() if own is not None and (published or classes is None) else tuple(classes or ())
     if not told:
-        raise UserError(f"{text}: how many classes it tells apart is not known; give it data with named classes")
+        raise UserError(f"{text}: its number of classes is not known; give it data with named classes")
     label, weights = bare, options.pop("weights", None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what no weights are for is the same each time
@@ -209,7 +209,7 @@ def class_order(own: Sequence[str], wanted: Sequence[str], data: str) -> list[in
         return [*order, *(i for i in range(len(own)) if i not in set(order))]
     if len(own) == len(wanted) and all(name == str(i) for i, name in enumerate(own)):
         return None
-    count = f"the model tells {len(own)} classes apart, {data} has {len(wanted)}"
+    count = f"the model has {len(own)} classes, {data} has {len(wanted)}"
     raise UserError(f"{count}: they must have the same names; the model's: {_some(own)}; of {data}: {_some(wanted)}")
 
 

@@ -167,7 +167,7 @@ def measure(
     if threat is not None:
         tests = threat.against(tested, tests)
     if tested.classes is not None and len(tested.classes) < len(tests.classes):
-        raise UserError(f"the model tells {len(tested.classes)} classes apart, {tests.data} has {len(tests.classes)}")
+        raise UserError(f"the model has {len(tested.classes)} classes, {tests.data} has {len(tests.classes)}")
     turn = nullcontext()
     if folder is not None:
         make_folder(folder)
@@ -391,7 +391,7 @@ def _check_classes(n: int, tests: TestSuite) -> None:
     """Refuse another number of classes; labels of a user's images tell only how many there are at least."""
     wanted = len(tests.classes)
     if n < wanted or (n > wanted and not tests.open_classes):
-        raise UserError(f"the model tells {n} classes apart, {tests.data} has {wanted}")
+        raise UserError(f"the model has {n} classes, {tests.data} has {wanted}")
 
 
 def _recorded(path: Path) -> dict[tuple[Any, ...], Record]:

@@ -204,6 +204,13 @@ def readable_record(record: Record) -> Record:
     return replace(record, **texts, **words)  # type: ignore[reportArgumentType]
 
 
+def in_words(text: str) -> str:
+    """A record's origin or data as people read it; records keep the words by which older ones know them."""
+    for kept, shown in (("made ice", "synthetic frost"), ("'s ice", "'s frost"), ("given images", "your images")):
+        text = text.replace(kept, shown)
+    return text
+
+
 def identity(record: Record) -> tuple[Any, ...]:
     """What was measured: two records that agree in this are the same measurement."""
     r = record
@@ -224,7 +231,7 @@ def parse(line: str | bytes, where: str) -> Record:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is damaged ({getattr(error, 'msg', error)}); {way_out}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{where} is no record: {line[:40]!r}; {way_out}")
+        raise UserError(f"{where} is not a record: {line[:40]!r}; {way_out}")
     table = cast(dict[str, Any], values)
     wanted, found = table.pop(SUM, None), _sum_of_values(table)
     if table.get("format") != FORMAT:

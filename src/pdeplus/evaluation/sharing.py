@@ -22,7 +22,7 @@ from ..training.run_folder import Expects, Run, Selection, build_method
 from ..training.sums import write_sums
 from .deployment import export, plain
 from .loop import FILE as RECORDS
-from .records import CLEAN, Record, read_records, to_json
+from .records import CLEAN, Record, in_words, read_records, to_json
 from .tested_models import hash_of
 
 WEIGHTS, CARD, ONNX = "model.safetensors", "README.md", "model.onnx"
@@ -201,7 +201,7 @@ def _accuracies(records: Sequence[Record]) -> list[str]:
     for (suite, data, origin), tests in found.items():
         lines += [
             "",
-            f"{_text(data)}, {suite} ({_text(origin)}):",
+            f"{_text(in_words(data))}, {suite} ({_text(in_words(origin))}):",
             "",
             "| test | accuracy | severities | images |",
         ]

@@ -277,7 +277,7 @@ def _of_torch(data: Any) -> "UserImages":
         pair = torch.cat(images), torch.cat(labels)
     except (RuntimeError, TypeError, ValueError) as error:
         reason = textwrap.shorten(str(error), 120, placeholder=" …")
-        raise UserError(f"data: its items are no (image, label) of one size each: {reason}") from error
+        raise UserError(f"data: its items are not (image, label) pairs of one size: {reason}") from error
     named = getattr(cast(Any, data).dataset if loader else data, "classes", None)
     return UserImages(*pair, classes=named)
 
@@ -311,10 +311,14 @@ class UserImages(Source):
 
     @property
     def transform(self) -> Any:
-        raise UserError("given images are for testing")
+        raise UserError(
+            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
+        )
 
     def train(self) -> Images:
-        raise UserError("given images are for testing")
+        raise UserError(
+            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
+        )
 
     def test(self) -> dict[str, Images]:
         return {CLEAN: self.images}

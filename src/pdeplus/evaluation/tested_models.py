@@ -172,7 +172,7 @@ def tested_model(
         raise UserError(f"samples={passes} needs a model that returns logits, not outputs='probabilities'")
     device, network = torch.device("cpu"), None
     if adapt and not isinstance(model, nn.Module):
-        raise UserError("BatchNorm can be adapted in a torch module alone; leave out --adapt (Python: adapt)")
+        raise UserError("BatchNorm can only be adapted in a torch module; leave out --adapt (Python: adapt)")
     if isinstance(model, nn.Module):
         device = next((parameter.device for parameter in model.parameters()), device)
         network = adapting_copy(model) if adapt else fast_copy(model, example[:COMPARED].to(device), compile=compile)

@@ -142,4 +142,4 @@ def _read(path: Path) -> dict[str, Any]:
             return cast(dict[str, Any], content)
     except ValueError:
         pass
-    raise UserError(f"{path} is damaged: it is no JSON table")
+    raise UserError(f"{path} is damaged: it is not a JSON table")

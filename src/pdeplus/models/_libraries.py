@@ -141,7 +141,7 @@ def library(name: str, uri: str) -> Any:
 def unknown_name(kind: str, name: str, known: Sequence[str]) -> UserError:
     """The answer to a name that a library does not know: the nearest of its many."""
     near = get_close_matches(name, known, 8)
-    return UserError(f"{kind} has no network {name!r}; near it are {', '.join(near or known[:8])}")
+    return UserError(f"{kind} has no network {name!r}; similar: {', '.join(near or known[:8])}")
 
 
 def not_fetched(uri: str, error: Exception, way_out: str) -> UserError:

@@ -39,7 +39,8 @@ def figures_of(group: Group) -> list[Figure]:
     corrupted = [heat_map, severity_lines, difference_map] if len(group.lines) > 1 else [heat_map, severity_lines]
     own = {"corruptions": corrupted, "cbar": corrupted, "domains": [domain_dots], "adversarial": [epsilon_lines]}
     drawn = [draw(group) for draw in own.get(group.suite, [])]
-    drawn += [reliability(group), cost_scatter(group), passes(group, group.main_score), passes(group, "ece")]
+    drawn += [cost_scatter(group)] if len(group.lines) > 1 else []
+    drawn += [reliability(group), passes(group, group.main_score), passes(group, "ece")]
     return [figure for figure in drawn if figure.rows]
 
 
@@ -65,18 +66,18 @@ def menus_of(group: Group) -> list[Menu]:
 
 
 def heat_map(group: Group) -> Figure:
-    """Accuracy of one series in every cell."""
+    """Accuracy of one series under every corruption at every severity."""
     spec = cells_spec(group.corruptions, {"scheme": "viridis", "domain": [0, 100]}, "accuracy, %", ".0f")
-    caption = "Accuracy in every cell, per cent, mean over seeds."
+    caption = "Accuracy under every corruption at every severity, per cent, mean over seeds."
     return Figure(name="heat", caption=caption, spec=spec, rows=_cell_rows(group), one={"series": "first"})
 
 
 def difference_map(group: Group) -> Figure:
-    """Accuracy of one series less another's in every cell."""
+    """Accuracy of one series less another's, likewise."""
     colours = {"scheme": "blueorange", "reverse": True, "domain": [{"expr": "-bound"}, {"expr": "bound"}]}
     return Figure(
         name="difference",
-        caption="The first series less the second, points of accuracy; blue: the first is better.",
+        caption="Accuracy of the first series minus the second, in points; blue: the first is better.",
         spec=cells_spec(group.corruptions, colours, "points", {CHOSEN: "sign_format"})
         | {"params": [{"name": "bound", "value": 1}]},
         rows=_cell_rows(group),
@@ -148,7 +149,7 @@ def reliability(group: Group) -> Figure:
         "encoding": {f: {"field": f, "type": "quantitative"} for f in "xy"},
     }
     spec["layer"].insert(0, diagonal)
-    caption = "Reliability: on the diagonal confidence is right, below it the network is too sure."
+    caption = "Reliability: on the diagonal confidence equals accuracy; below it the network is overconfident."
     one = {"images": "images"}
     return Figure(name="reliability", caption=caption, spec=spec, rows=rows, one=one, several=SHOWN_LINES)
 

@@ -27,13 +27,21 @@ class Column:
     title: str
     cell: Callable[[Line], str]
     when: Callable[[Line], object] | None = None
+    detail: bool = False
+    """Whether it stands behind the number of seeds, where a page folds it."""
 
 
 def scored(
-    title: str, score: str, when: Callable[[Line], object] | None = None, *, digits: int = 2, factor: float = 100
+    title: str,
+    score: str,
+    when: Callable[[Line], object] | None = None,
+    *,
+    digits: int = 2,
+    factor: float = 100,
+    detail: bool = False,
 ) -> Column:
     """A score of `evaluation.summary.scores`, in per cent or times another factor."""
-    return Column(title, lambda line: number(line.scores.get(score), digits, factor), when)
+    return Column(title, lambda line: number(line.scores.get(score), digits, factor), when, detail)
 
 
 PERCENT = "Per cent; ± is half the 95 % interval over seeds."
@@ -44,17 +52,17 @@ SUMMARY = {
     "corruptions": [
         scored("clean", "clean"),
         scored("corrupted (15 × 5)", "corrupted"),
-        scored("unnormalised error", "error"),
-        scored("mCE", "mce"),
-        scored("rmCE", "rmce"),
-        scored("severity 5: accuracy", "severe"),
-        scored("severity 5: mCE", "severe_mce"),
-        scored("severity 5: rmCE", "severe_rmce"),
-        scored("ECE, corrupted", "ece"),
-        scored("ECE, scaled", "scaled_ece"),
-        scored("all 19 × 5", "nineteen", lambda line: "nineteen" in line.scores),
         scored("C̄ (10 × 5)", "cbar", lambda line: "cbar" in line.scores),
-        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.overlaps),
+        scored("mCE", "mce"),
+        scored("severity 5: accuracy", "severe"),
+        scored("ECE, corrupted", "ece"),
+        scored("unnormalised error", "error", detail=True),
+        scored("rmCE", "rmce", detail=True),
+        scored("severity 5: mCE", "severe_mce", detail=True),
+        scored("severity 5: rmCE", "severe_rmce", detail=True),
+        scored("ECE, scaled", "scaled_ece", detail=True),
+        scored("all 19 × 5", "nineteen", lambda line: "nineteen" in line.scores, detail=True),
+        scored("without overlapping corruptions", "without_overlaps", lambda line: line.series.overlaps, detail=True),
     ],
     "cbar": [
         scored("clean", "clean"),
@@ -107,7 +115,7 @@ def _ratio(line: Line) -> str:
 
 BEHIND = [
     Column("seeds", lambda line: str(len(line.series.seeds))),
-    Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE)),
+    Column("selection", lambda line: line.series.selection + LEAK * (line.series.selection == ORACLE), detail=True),
 ]
 """The columns behind those of every table: how many seeds, and how the weights were selected."""
 COST = [
@@ -136,19 +144,19 @@ def summary(group: Group) -> Table:
     each = [Column(title, _from(cells, (name, 0))) for name, title in names.items()]
     entries = _partial_summary(group) if group.part else SUMMARY[group.suite]
     columns = [c for entry in entries for c in (each if entry is EACH_TEST else [entry])]
-    notes = [PERCENT, *gap_notes(group), *touch_notes(group)]
+    notes = [PERCENT, f"Tested on {group.title}.", *gap_notes(group), *touch_notes(group)]
     if group.suite == "corruptions" and not group.part:
         notes += ratio_notes(group)
     if group.suite in ("corruptions", "cbar"):
         notes += temperature_notes(group)
-    return _table(f"Summary: {group.title}", group.lines, columns, notes, paper_columns(group))
+    return _table(f"Summary: {group.name}", group.lines, columns, notes, paper_columns(group))
 
 
 def costs(group: Group) -> Table:
     """What each line cost in training and costs in prediction."""
     unknown = [title for title in COSTS if any(_cost(title, line) == MISSING for line in group.lines)]
     notes = [f"Not in the records: {', '.join(unknown)} (where it says {MISSING})."] if unknown else []
-    return _table(f"Cost: {group.title}", group.lines, COST, notes)
+    return _table(f"Cost: {group.name}", group.lines, COST, notes)
 
 
 def _partial_summary(group: Group) -> list[Column]:
@@ -180,23 +188,23 @@ def parts(group: Group) -> dict[str, Table]:
         if name == "families" and not whole:  # C̄ has none, a partial test perhaps no whole one
             continue
         notes = [f"Accuracy in per cent, mean over {over}.", *gap_notes(group)]
-        found[name] = _table(f"{title}: {group.title}", group.lines, columns, notes)
+        found[name] = _table(f"{title}: {group.name}", group.lines, columns, notes)
     return found
 
 
 def calibration(group: Group) -> Table:
     """How far confidence can be believed."""
     columns = [
-        scored(title + words, prefix + score, digits=digits, factor=factor)
-        for prefix, words in (("", ""), ("scaled_", ", scaled"))
-        for title, score, digits, factor in (("NLL", "nll", 3, 1), ("Brier", "brier", 3, 1), ("ECE, %", "ece", 2, 100))
+        scored(title + words, prefix + score, digits=digits, factor=factor, detail=detail)
+        for prefix, words, detail in (("", "", False), ("scaled_", ", scaled", True))
+        for title, score, digits, factor in (("ECE, %", "ece", 2, 100), ("NLL", "nll", 3, 1), ("Brier", "brier", 3, 1))
     ]
-    columns += [scored("clean ECE, %", "clean_ece"), scored("clean ECE, %, scaled", "clean_scaled_ece")]
-    columns.append(Column("temperature", _temperature))
+    columns += [scored("clean ECE, %", "clean_ece"), scored("clean ECE, %, scaled", "clean_scaled_ece", detail=True)]
+    columns.append(Column("temperature", _temperature, detail=True))
     tests = TESTS.get(group.suite, group.suite)
-    notes = [f"Means over the cells of the test {tests}; scaled: after temperature scaling on clean validation."]
+    notes = [f"Means over the test {tests}; scaled: after temperature scaling on clean validation."]
     notes += [*gap_notes(group), *temperature_notes(group)]
-    return _table(f"Calibration: {group.title}", group.lines, columns, notes)
+    return _table(f"Calibration: {group.name}", group.lines, columns, notes)
 
 
 def comparison(group: Group) -> Table | None:
@@ -219,7 +227,7 @@ def comparison(group: Group) -> Table | None:
         notes += [f"Not comparable image by image ({way}): {', '.join(unpaired)}.", *gap_notes(group)]
     titles = {"corruptions": "Corrupted accuracy", "cbar": "Accuracy on C̄", "adversarial": "Mean accuracy under attack"}
     what = titles.get(group.suite, "Mean accuracy on foreign domains")
-    return _table(f"{what} against {group.baseline}: {group.title}", lines, columns, notes)
+    return _table(f"{what} against {group.baseline}: {group.name}", lines, columns, notes)
 
 
 def overlaps(group: Group) -> Table | None:
@@ -233,7 +241,7 @@ def overlaps(group: Group) -> Table | None:
         scored("without these", "without_overlaps"),
     ]
     notes = [PERCENT, "A training augmentation that does what a test corruption does makes that test easier."]
-    return _table(f"Overlap audit: {group.title}", lines, columns, [*notes, *gap_notes(group, lines)])
+    return _table(f"Overlap audit: {group.name}", lines, columns, [*notes, *gap_notes(group, lines)])
 
 
 def passes(group: Group) -> Table | None:
@@ -250,7 +258,7 @@ def passes(group: Group) -> Table | None:
         scored("NLL", "nll", digits=3, factor=1),
     ]
     notes = [PERCENT, "E = 0 is the network without noise.", *gap_notes(group, lines)]
-    return _table(f"Noisy passes: {group.title}", lines, columns, notes)
+    return _table(f"Noisy passes: {group.name}", lines, columns, notes)
 
 
 def _from(found: Mapping[str, Mapping[Any, Estimate]], key: object) -> Callable[[Line], str]:
@@ -275,13 +283,22 @@ def _table(
     notes: Iterable[str],
     filled: Sequence[tuple[str, list[str]]] = (),
 ) -> Table:
-    """The columns, those that are filled already, and those behind every table."""
+    """The columns that answer the question, the number of seeds, then details and what is filled already."""
 
-    def fill(some: Iterable[Column]) -> list[tuple[str, list[str]]]:
-        wanted = [c for c in some if c.when is None or any(map(c.when, lines))]
-        return [(c.title, [c.cell(line) for line in lines]) for c in wanted]
+    def fill(*, detail: bool) -> list[tuple[str, list[str]]]:
+        some = [c for c in (*columns, *BEHIND) if c.detail == detail and (c.when is None or any(map(c.when, lines)))]
+        return [(c.title, [c.cell(line) for line in lines]) for c in some]
 
-    shown = [*fill(columns), *filled, *fill(BEHIND)]
+    answers = fill(detail=False)
+    front = [column for column in answers if {*column[1]} != {MISSING}]
+    rest = [*(column for column in answers if column not in front), *filled, *fill(detail=True)]
+    shown = [*front, *rest]
     rows = zip([line.name for line in lines], *(cells for _, cells in shown), strict=True)
     every = dict.fromkeys([*notes, *oracle_notes(lines)])
-    return Table(title, ("series", *(name for name, _ in shown)), tuple(rows), tuple(every))
+    return Table(
+        title,
+        ("series", *(name for name, _ in shown)),
+        tuple(rows),
+        tuple(every),
+        1 + len(front) if len(rest) > 1 else 0,
+    )

@@ -15,7 +15,7 @@ from .._lib.environment import read_sessions
 from .._lib.files import readable
 from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
-from ..evaluation.records import Record, identity, read_records, readable_record
+from ..evaluation.records import Record, identity, in_words, read_records, readable_record
 from ..evaluation.summary import (
     Series,
     accuracies_by_test,
@@ -107,7 +107,7 @@ def gather(given: Item | Iterable[Item]) -> Material:
 
 def _records_of(path: Path) -> list[Record]:
     if path.is_file() and path.suffix != ".jsonl":
-        raise UserError(f"{path} is no file of records, whose name ends with .jsonl; give one, or a run folder")
+        raise UserError(f"{path} is not a records file, whose name ends with .jsonl; give one, or a run folder")
     if path.is_file():
         return read_records(path)
     if not path.is_dir():
@@ -196,9 +196,14 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The images that all lines share."""
+        """What all lines were tested on, to the last detail."""
         count = f", {self.lines[0].series.any.n} images" if self.suite != "domains" else ""
-        return f"{self.data}, {self.suite}{count} ({self.origin})"
+        return f"{self.name}{count} ({self.origin})"
+
+    @property
+    def name(self) -> str:
+        """What all lines were tested on, in short."""
+        return f"{self.data}, {self.suite}"
 
     @property
     def corruptions(self) -> tuple[str, ...]:
@@ -290,7 +295,7 @@ def _group(series: Sequence[Series], baseline: str) -> Group:
         if {*one.domains, *one.attacks} != everywhere:  # a mean over fewer than the others' is another score
             found = {score: value for score, value in found.items() if score.startswith(("clean", "ms"))}
         lines.append(Line(name, one, reference, found))
-    group = Group(first.data, first.suite, first.origin, tuple(lines), baseline)
+    group = Group(in_words(first.data), first.suite, in_words(first.origin), tuple(lines), baseline)
     best_first = sorted(lines, key=lambda line: -line.scores[m].mean if (m := group.main_score) in line.scores else 1)
     return replace(group, lines=tuple(best_first))
 

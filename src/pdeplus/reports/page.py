@@ -19,7 +19,7 @@ from .figures import DARK, LIGHT, TITLE, Figure, Menu, resolve, write_figure
 from .inputs import Group, Item, Material, gather, groups_of
 from .tables import MISSING, Table
 from .verdict import verdict
-from .words import finding, protocol
+from .words import finding, protocol, unbroken
 
 BASELINE = "ERM"
 """The series that others are compared with, where it is there and no other is named."""
@@ -150,7 +150,7 @@ def page_text(book: Book, title: str) -> str:
         "pdeplus.reports",
         libraries=[_bundle()],
         title=title,
-        findings=[finding(chapter.group) for chapter in book.chapters],
+        findings=[text for chapter in book.chapters for text in _findings(chapter.group)],
         sections=[section for section in _sections(book) if section[-1]],
         data={
             "themes": {"light": LIGHT, "dark": DARK},
@@ -165,12 +165,13 @@ def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
     passes = [f"passes-{score}" for score in ("corrupted", "part", "cbar", "domains", "adversarial", "ece")]
     compared = ["costs", "comparison", "overlaps"]
     pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
-    flips = {f.title: [one for one in f.samples if one.before] for f in pictured}
+    flips = {f.title: some for f in pictured if (some := [one for one in f.samples if one.before])}
     plain = {f.title: [one for one in f.samples if not one.before] for f in pictured}
     return [
-        ("verdict", "Verdict", _verdict(book)),
-        ("flips", "Flipped", [("samples", title, some, True) for title, some in flips.items() if some]),
+        ("verdict", "Each model", _verdict(book)),
+        ("next", "Try next", [("commands", book.try_next)] if book.try_next else []),
         ("summary", "Summary", _each(book, ["summary"], ["domains", "epsilon", "cost"], compared)),
+        ("mistakes", "Mistakes", [("samples", title, some, i == 0) for i, (title, some) in enumerate(flips.items())]),
         ("corruptions", "Corruptions", _each(book, [], ["heat", "difference"], ["corruptions", "families"])),
         ("severity", "Severity", _each(book, [], ["severity"], ["severities"])),
         ("classes", "Classes", _each(book, [], [], [n for c in book.chapters for n in c.tables if _of_classes(n)])),
@@ -188,12 +189,21 @@ def _of_classes(name: str) -> bool:
     return name.startswith(("classes-", "confusion-"))
 
 
+def _findings(group: Group) -> list[str]:
+    """The verdict on a model that stands alone; of several, which is best."""
+    alone = _verdicts(group) if len(group.lines) == 1 else []
+    return alone or [unbroken(finding(group))]
+
+
 def _verdict(book: Book) -> list[Block]:
-    """A sentence on each of a few series, and what to try next."""
-    groups = [chapter.group for chapter in book.chapters if chapter.group.suite in ("corruptions", "cbar")]
-    texts = [verdict(line, group.main_score) for group in groups for line in group.lines]
-    blocks: list[Block] = [("bullets", texts)] if 0 < len(texts) <= VERDICTS else []
-    return [*blocks, ("heading", "Try next"), ("commands", book.try_next)] if book.try_next else blocks
+    """A few sentences on each of a few series that are compared."""
+    groups = [chapter.group for chapter in book.chapters if len(chapter.group.lines) > 1]
+    texts = [text for group in groups for text in _verdicts(group)]
+    return [("bullets", texts)] if 0 < len(texts) <= VERDICTS else []
+
+
+def _verdicts(group: Group) -> list[str]:
+    return [unbroken(verdict(line, group.main_score)) for line in group.lines if group.suite in ("corruptions", "cbar")]
 
 
 def _each(book: Book, above: Sequence[str], figures: Sequence[str], below: Sequence[str]) -> list[Block]:

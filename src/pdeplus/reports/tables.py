@@ -36,7 +36,7 @@ _LATEX = {letter: f"\\{letter}" for letter in "{}&%$#_"} | {
 @final
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under columns; the first column names the row.
+    """Rows of text under columns; the first column names the row, the next answer the question.
 
     Whatever the text holds, every format shows it literally.
     """
@@ -45,6 +45,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    first: int = 0
+    """Columns that a page shows before more are asked for; 0: as many as fit."""
 
     def to_markdown(self) -> str:
         """Title, table and notes."""

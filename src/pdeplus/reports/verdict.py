@@ -1,4 +1,4 @@
-"""How robust a model is, in one sentence, and what becomes of each class under corruption."""
+"""How robust a model is, in a few sentences, and what becomes of each class under corruption."""
 
 from functools import reduce
 
@@ -20,32 +20,34 @@ Counts = NDArray[np.int64]
 
 
 def verdict(line: Line, score: str) -> str:
-    """One sentence: accuracy clean and corrupted, the worst corruptions and classes, flipped answers, confidence."""
+    """Short sentences: accuracy clean and corrupted; the worst corruptions and classes; wrong answers, confidence."""
     series, clean, corrupted = line.series, line.scores.get("clean"), line.scores.get(score)
     if clean is None or corrupted is None:
         return f"{line.name} has no verdict: some of its test sets are missing."
-    parts = [
+    said = [
         f"{line.name} is right on {percent(clean)} % of the clean images and on {percent(corrupted)} % "
-        f"of the corrupted ones ({series.extent})"
+        f"of the corrupted ones ({series.extent})."
     ]
     losses = {name: clean.mean - value.mean for name, value in corruption_accuracies(series).items()}
     worst = [name for name in sorted(losses, key=lambda name: -losses[name])[:WORST] if losses[name] > 0]
     if worst:
         named = [f"{spaced(name)} (−{100 * losses[name]:.1f} points)" for name in worst]
-        parts.append(f"it loses most under {_listed(named)}")
+        said.append(f"It loses most under {_listed(named)}.")
     if (before := counts(line, clean=True)) is not None and (after := counts(line, clean=False)) is not None:
         a, b = accuracies(before), accuracies(after)
         order = [int(i) for i in np.argsort(np.nan_to_num(b - a))[:SUFFERING] if a[i] > b[i]]
         if order:
             names = [f"{_class(line, i)} ({100 * a[i]:.0f} → {100 * b[i]:.0f} %)" for i in order]
-            parts.append(f"{_listed(names)} suffer{'s' * (len(names) == 1)} most of the classes")
+            said.append(
+                f"The class{'es' * (len(names) > 1)} that lose{'s' * (len(names) == 1)} most: {_listed(names)}."
+            )
     if (flips := flipped(line)) is not None:
-        parts.append(f"{100 * flips:.0f} % of its right answers flip")
+        said.append(f"Corruption turns {100 * flips:.0f} % of its right answers wrong.")
     bins = pool(r.bins for r in shifted(line))
     gap = (sum(b.confidence for b in bins) - sum(b.correct for b in bins)) / max(sum(b.n for b in bins), 1)
-    how = "too high" if gap > 0 else "too low"
-    parts.append(f"its mean confidence under corruption is {abs(100 * gap):.0f} points {how}")
-    return "; ".join(parts) + "."
+    far, how = f"{abs(100 * gap):.0f}", "high" if gap > 0 else "low"
+    said.append(f"Its mean confidence under corruption is {'right' if far == '0' else f'{far} points too {how}'}.")
+    return " ".join(said)
 
 
 def shifted(line: Line) -> list[Record]:

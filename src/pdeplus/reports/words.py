@@ -10,7 +10,7 @@ from .inputs import ORACLE, Group, Line
 from .tables import percent, show_p, spaced
 
 LISTED = 20
-"""Missing cells that a note names before it only counts."""
+"""Missing test sets that a note names before it only counts."""
 TESTS = {"adversarial": "attacks", "cbar": "corruptions of C̄"}
 """What a suite's tests are in a sentence, where its name does not say it."""
 PLACES = {
@@ -28,36 +28,37 @@ C_BAR = (
 )
 SELECTIONS = {
     "last": "last: the weights after the last epoch; nothing was chosen.",
-    "validation": "validation: the epoch that is best on held-out training images, clean and under the four extra "
-    "corruptions; the fifteen test corruptions are touched once.",
-    ORACLE: "oracle: the epoch that is best on the test corruptions themselves. This is the authors' way; test images "
+    "validation": "validation: the epoch that is best on held-out training images, clean and under the four "
+    "validation corruptions; the fifteen test corruptions are used once.",
+    ORACLE: "oracle: the epoch that is best on the test corruptions themselves. The authors do so; test images "
     "leak into the choice, and the numbers are optimistic.",
-    "given": "given: the network was handed over as it is; how it was chosen is not known.",
+    "given": "given: the model was given as it is; how its weights were chosen is not known.",
 }
 
 
-def finding(group: Group) -> str:
-    """One sentence: who is best of those that saw no test images, and by how much against the baseline."""
-    text = _finding(group)
-    for pair in (" ± ", " %", "p < ", "p = "):  # numbers stay on one line
+def unbroken(text: str) -> str:
+    """The text with every number on one line."""
+    for pair in (" ± ", " × ", " %", " points)", "p < ", "p = "):
         text = text.replace(pair, pair.replace(" ", "\u00a0"))
     return text
 
 
-def _finding(group: Group) -> str:
+def finding(group: Group) -> str:
+    """One sentence: who is best of those that saw no test images, and by how much against the baseline."""
     score = group.main_score
-    named = group.origin.rpartition("#")[0].rstrip()  # of domains, it names the source
-    images = named if group.suite == "domains" else group.data
+    named = group.origin.rpartition("#")[0].rstrip(", ")  # of domains, it names the source
+    images = named if named and group.suite == "domains" else group.data
     ranked = [line for line in group.honest if score in line.scores]
     if not ranked:
-        return f"On {images} no series has all the cells that a mean needs."
+        return f"On {images}, no series has all the test sets that a mean needs."
     best = ranked[0]
     extent = f" ({group.part})" if group.part else ""
-    what = f"the best mean accuracy {PLACES[score]}{extent}, {percent(best.scores[score])} %"
-    start = f"On {images} {best.name} has {what}"
+    what = f"mean accuracy {PLACES[score]}{extent}"
+    if len(ranked) == 1 and best.baseline in (None, best.series):
+        return f"On {images}, {best.name} has a {what} of {percent(best.scores[score])} %."
+    start = f"On {images}, {best.name} has the best {what}, {percent(best.scores[score])} %"
     if best.baseline is best.series:
-        others = len(ranked) - 1
-        return f"{start}: none of the {others} others beats the baseline." if others else f"{start}."
+        return f"{start}: none of the {len(ranked) - 1} others beats the baseline."
     if best.baseline is None:
         return f"{start}; there is no baseline to compare it with."
     d = best.difference
@@ -105,7 +106,7 @@ def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
         for seed, cells in gaps.items():
             listed = ", ".join(f"{name} {severity}" if severity else name for name, severity in cells[:LISTED])
             more = f" and {len(cells) - LISTED} more" if len(cells) > LISTED else ""
-            lacks = f"lacks {len(cells)} of {len(series.wanted)} cells: {listed}{more}."
+            lacks = f"lacks {len(cells)} of {len(series.wanted)} test sets: {listed}{more}."
             notes.append(f"{line.name} seed {seed} {lacks}")
         left = line.scores[group.main_score].values if group.main_score in line.scores else ()
         if gaps and left:
@@ -124,7 +125,7 @@ def ratio_notes(group: Group) -> list[str]:
     for base in {id(line.baseline): line.baseline for line in group.lines if line.baseline is not None}.values():
         name = next(line.name for line in group.lines if line.series is base)
         if len(base.gaps) == len(base.seeds):
-            notes.append(f"mCE and rmCE need a baseline with all cells: {name} has no complete seed.")
+            notes.append(f"mCE and rmCE need a baseline with all test sets: {name} has no complete seed.")
             continue
         complete = [cells for seed, cells in base.seeds.items() if seed not in base.gaps]
         errors = {c: 1 - estimate([cells[c].accuracy for cells in complete]).mean for c in base.wanted}
@@ -151,9 +152,9 @@ def touch_notes(group: Group) -> list[str]:
         how = f"{line.series.selection}, E={line.series.samples}" if line.series.samples else line.series.selection
         chosen.setdefault((line.series.label, line.series.config), {})[how] = None
     return [
-        f"{label} was evaluated in {len(found)} ways ({'; '.join(found)}), so the test {tests} were touched "
+        f"{label} was evaluated in {len(found)} ways ({'; '.join(found)}), so the test {tests} were used "
         f"{len(found)} times{' and once for every kept epoch' * (ORACLE in found)}; choosing among them by these "
-        "numbers would leak."
+        "numbers would leak test data."
         for (label, _), found in chosen.items()
         if len(found) > 1
     ]

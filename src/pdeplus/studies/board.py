@@ -127,10 +127,10 @@ def table_of(states: Sequence[State], left: float, width: int, height: int) -> l
     total = ", ".join(f"{counts[word]} {word}" for word in get_args(Word) if counts[word])
     chosen = [state for state in states if state.word == "running"][: max(height - 2, 0)]
     wide = max((len(state.title) for state in chosen), default=0)
-    head = [f"{'cell':<{wide}}  {'epochs':>9}  minutes  state"] if chosen else []
+    head = [f"{'run':<{wide}}  {'epochs':>9}  minutes  state"] if chosen else []
     rows = [
         f"{s.title:<{wide}}  {f'{s.epochs}/{s.of}':>9}  {s.minutes:7.1f}  {s.progress or f'running on {s.about}'}"
         for s in chosen
     ]
-    last = f"{len(states)} cells: {total}" + (f"; about {tqdm.format_interval(left)} left" if left else "")
+    last = f"{len(states)} runs: {total}" + (f"; about {tqdm.format_interval(left)} left" if left else "")
     return [line[:width] for line in (*head, *rows, last)]

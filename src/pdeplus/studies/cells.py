@@ -99,7 +99,7 @@ def plan(experiment: Experiment, size: Size, overrides: Sequence[str] = ()) -> l
     """
     for override in overrides:
         if override.partition("=")[0].strip() in ("name", "seed"):
-            own = "cells have names and seeds of their own; --seeds N is for the seeds 0 to N - 1"
+            own = "each run has its own name and seed; --seeds N is for the seeds 0 to N - 1"
             raise UserError(f"{override}: {own}")
     cells = [
         _cell(experiment, size, row, place, seed, overrides)

@@ -92,7 +92,7 @@ def hours_of_jobs(estimates: Sequence[CellCost], jobs: int) -> float:
 def format_estimates(estimates: Sequence[CellCost], jobs: int | None = None) -> str:
     """A line for each cell, the sums, the time that so many jobs take, and what stands in the way of an estimate."""
     width = max((len(one.cell.name) for one in estimates), default=4)
-    lines = [f"{'cell':<{width}}  seed  {'hours':>9}  {'GB':>7}  state"]
+    lines = [f"{'run':<{width}}  seed  {'hours':>9}  {'GB':>7}  state"]
     for one in estimates:
         numbers = [" " * 8 + "?", "      ?"] if one.reason else [_hours(one.hours), f"{one.gigabytes:7.3f}"]
         lines.append(f"{one.cell.name:<{width}}  {one.cell.config.seed:>4}  {'  '.join(numbers)}  {one.state}")
@@ -102,7 +102,7 @@ def format_estimates(estimates: Sequence[CellCost], jobs: int | None = None) -> 
     but = f" without the {unknown} unknown" if unknown else ""
     shared = f", {_hours(hours_of_jobs(estimates, jobs)).strip()} with {jobs} at once" if jobs else ""
     total = f"{_hours(hours).strip()} hours on this machine{shared}, {disk:.2f} GB{but}"
-    lines.append(f"{still} of {len(estimates)} cells to do: {total}")
+    lines.append(f"{still} of {len(estimates)} runs to do: {total}")
     return "\n".join([*lines, *dict.fromkeys(one.reason for one in estimates if one.reason)])
 
 

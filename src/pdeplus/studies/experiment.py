@@ -22,7 +22,7 @@ SizeName = Literal["full", "fast", "small", "smoke", "own"]
 experiment's own preset and settings say."""
 Tests = Literal["corruptions", "clean", "domains", "augmented", "held_out", "none"]
 """Clean test images and the fifteen corruptions; clean ones; other domains; images under augmentations; held-out
-training images, also under the four extra corruptions; no test."""
+training images, also under the four validation corruptions; no test."""
 OLD_KEYS = {"recipe": "method"}
 """What files of experiments used to call a key, and its name now."""
 

@@ -76,7 +76,7 @@ def _needs(ray: Any, cpus: int, gpus: int | None) -> dict[str, Any]:
     print(f"pdeplus: Ray has {total['CPU']} CPUs and {total['GPU']} GPUs, nodes: {len(nodes)}", file=sys.stderr)
     wanted = min(total["GPU"], 1) if gpus is None else gpus
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= wanted for node in nodes):
-        warnings.warn(f"no node has {cpus} CPUs and {wanted} GPUs: cells wait until one joins", stacklevel=2)
+        warnings.warn(f"no node has {cpus} CPUs and {wanted} GPUs: runs wait until one joins", stacklevel=2)
     variables = {"OMP_NUM_THREADS": str(cpus)}
     if "PDEPLUS_DATA" in os.environ:
         variables["PDEPLUS_DATA"] = os.environ["PDEPLUS_DATA"]

@@ -60,15 +60,15 @@ def reproduce(
             cluster, "none" for nowhere, so that the outcome is of what is done.
         cpus: of a cell on Ray, and its threads; None for 1.
         gpus: of a cell on Ray; None for 1 where the cluster has any.
-        jobs: cells at once on this machine, which change no bit; None for one on each core, or 1 where there is a GPU.
+        jobs: runs at once on this machine, which change no bit; None for one on each core, or 1 where there is a GPU.
         records: a folder with records of cells done elsewhere, which are then not run here.
     """
     check_choice("on", on, On)
     check_needs(cpus, gpus)
     if on != "ray" and (cpus, gpus) != (None, None):
-        raise UserError(f"cpus={cpus}, gpus={gpus} are what a cell has on a cluster: leave them out with on={on!r}")
+        raise UserError(f"cpus={cpus}, gpus={gpus} are what a run has on a cluster: leave them out with on={on!r}")
     if on != "local" and jobs is not None:
-        raise UserError(f"jobs={jobs} are cells at once on this machine: leave them out with on={on!r}")
+        raise UserError(f"jobs={jobs} are runs at once on this machine: leave them out with on={on!r}")
     at_once = choose_jobs(jobs)
     experiment, chosen, cells = prepare(name, size, seeds, overrides)
     require("vl_convert", purpose="pdeplus reproduce", extra="plots")  # before hours of training
@@ -92,7 +92,7 @@ def reproduce(
         lack, again = "failed", "the same command tries the failed ones again"
         if on == "none":
             lack, again = "are not done", "run them without --on none"
-        many = f"{len(failed)} of {len(cells)} cells {lack}, the first is {failed[0].cell.name}: {failed[0].reason}"
+        many = f"{len(failed)} of {len(cells)} runs {lack}, the first is {failed[0].cell.name}: {failed[0].reason}"
         raise RunFailed(f"{many}; the others are kept in {folder}; {again}")
     return folder
 
@@ -114,7 +114,7 @@ def reproduce_cell(
     """
     _, _, cells = prepare(name, size, seeds, overrides)
     if not 1 <= number <= len(cells):
-        raise UserError(f"cell={number} is not among the {len(cells)} cells; see them with --dry-run")
+        raise UserError(f"cell={number} is not among the {len(cells)} runs; see them with --dry-run")
     cell, runs = cells[number - 1], Path(out) / size / "runs"
     if records is not None and known_cells([cell], runs, records):
         return Path(records)
@@ -202,7 +202,7 @@ def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Seq
     parts = [f"# {study.title}", experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
     parts += [f"![{name}]({name})" for name in shown]
     failures = [f"{one.cell.name}: {one.reason}" for one in ended if isinstance(one, Failure)]
-    lacks = [f"- {reason}" + (f" ({cells} cells)" if cells > 1 else "") for reason, cells in Counter(failures).items()]
+    lacks = [f"- {reason}" + (f" ({cells} runs)" if cells > 1 else "") for reason, cells in Counter(failures).items()]
     parts += ["Not done:\n\n" + "\n".join(lacks)] if lacks else []
     parts.append(_provenance(study))
     write_file(folder / "result.md", ("\n\n".join(part.strip() for part in parts) + "\n").encode())
@@ -217,5 +217,5 @@ def _provenance(study: Study) -> str:
     made = f"`{now['command']}`, commit {now['commit'] or 'unknown'}, {time.strftime('%Y-%m-%d')}"
     versions = f"pdeplus {now['pdeplus']}, Python {now['python']}"
     others = sorted({record.commit for one in study.done for record in one.records if record.commit} - {now["commit"]})
-    earlier = f"; cells tested at commits {', '.join(others)}" if others else ""
+    earlier = f"; runs tested at commits {', '.join(others)}" if others else ""
     return f"Made by {made}{earlier}; {machine}; {versions}; seeds {', '.join(map(str, seeds)) or 0}."

@@ -90,7 +90,7 @@ def script_of(
     array = [f"--array=1-{cells}", *([f"--gres=gpu:{gpus}"] if gpus else []), "--requeue"]
     array += [f"--signal=B:USR1@{NOTICE_SECONDS}", f"--output={logs}/%a.log"]
     last = [*shared, f"--output={logs}/outcome.log", "--wrap", shlex.join([*command, "--on", "none"])]
-    head = ["#!/bin/bash", f"# {name}: a job for each of {cells} cells, then one that writes the outcome."]
+    head = ["#!/bin/bash", f"# {name}: a job for each of {cells} runs, then one that writes the outcome."]
     head += ["# Submit with: bash THIS_FILE; partition, account and the like: SBATCH_PARTITION=… SBATCH_ACCOUNT=…"]
     lines = [*head, *(f"#SBATCH {shlex.quote(option)}" for option in (*shared, *array)), limit]
     return "\n".join(lines) + BODY.format(last=shlex.join(last), cpus=cpus, command=shlex.join(command))

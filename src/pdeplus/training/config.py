@@ -345,7 +345,7 @@ def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
         return _lay({}, tables)
     beside = path.parent / str(base)  # a file's `extends` is relative to the file
     if extended:
-        raise UserError(f"preset {preset} is extended and extends {base!r} itself; one level is the most")
+        raise UserError(f"preset {preset} is extended and extends {base!r} itself; only one level is supported")
     return _lay(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)
 
 

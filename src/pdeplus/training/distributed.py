@@ -193,7 +193,7 @@ def join(device: str = "auto") -> Processes:
         if value is None:
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
         if name != "MASTER_ADDR" and not value.isdecimal():
-            raise UserError(f"{name}={value} is no number of processes or ports; {way_out}")
+            raise UserError(f"{name}={value} is not a number of processes or a port; {way_out}")
     if int(os.environ["RANK"]) >= int(world):
         raise UserError(f"RANK={os.environ['RANK']} must be below WORLD_SIZE={world}; {way_out}")
     own = _device(int(os.environ["LOCAL_RANK"]))

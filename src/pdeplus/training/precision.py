@@ -44,7 +44,7 @@ def chosen_precision(session: Session, folder: Path) -> str:
             kept = json.loads(path.read_bytes())["precision"]
             if kept in get_args(Candidate):
                 return kept
-        raise UserError(f"{path} is damaged; put it back from a copy, or delete it, and it is measured anew")
+        raise UserError(f"{path} is damaged; put it back from a copy, or delete it, and it is measured again")
     # what bf16 speeds up narrow networks have little of, and in channels-last memory it can crash them
     seconds = {} if is_narrow(session.model) else time_steps(session)
     precision = faster(seconds) if seconds else "fp32"

@@ -286,7 +286,7 @@ def resume(
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
-            raise UserError(f"{path} has no checkpoint of the run that it continues; make it anew from that run")
+            raise UserError(f"{path} has no checkpoint of the run that it continues; make it again from that run")
         if checkpoint is None and model is not None and not config.model.name.endswith(mark_of(model)):
             way_out = "give it with those that it began with, or train anew"
             raise UserError(f"{path} has no checkpoint yet, and the model has other weights; {way_out}")

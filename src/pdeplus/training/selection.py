@@ -11,7 +11,7 @@ MOST = 2000
 
 
 def shifted(validation: Images, seed: int) -> Images | None:
-    """Validation images, each under one of the four extra corruptions at one severity, all in equal shares.
+    """Validation images, each under one of the four validation corruptions at one severity, all in equal shares.
 
     Selection by them does not look at the test, which has none of the four. None for images that are neither grey nor
     in colour. The same images and seed give the same pixels.

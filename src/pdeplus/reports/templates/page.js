@@ -101,6 +101,41 @@
       [chart.one, chart.several, chart.minus].some((part) => Object.values(part).includes(name))));
   });
 
+  // The first columns that fit, or all where the button under the table asked for them. Each pass over the tables only
+  // writes or only reads, so that the browser lays the page out twice and not once for every column.
+  const fit = (tables) => {
+    const states = tables.map((table) => {
+      const box = table.parentElement;
+      const button = box.nextElementSibling;
+      const headers = [...table.tHead.rows[0].cells];
+      const open = button.getAttribute("aria-expanded") === "true";
+      const count = open ? headers.length : Number(table.dataset.first);
+      return { table, box, button, headers, open, count };
+    });
+    const show = ({ table, count }) => {
+      for (const row of table.rows) for (const cell of row.cells) cell.hidden = cell.cellIndex >= count;
+    };
+    for (const state of states) {
+      state.table.classList.toggle("wide", state.count > 10);
+      show(state);
+    }
+    for (const state of states) state.room = state.box.clientWidth;
+    for (const state of states) state.widths = state.headers.map((cell) => cell.getBoundingClientRect().width);
+    for (const state of states) {
+      let [used, fitting] = [0, 0];
+      while (fitting < state.count && (used += state.widths[fitting]) <= state.room + 0.5) fitting += 1;
+      if (!state.open && fitting < state.count) show(Object.assign(state, { count: Math.max(fitting, 2) }));
+      state.button.hidden = !state.open && state.count === state.headers.length;
+      state.button.textContent = state.open ? "Show fewer columns" : `Show all ${state.headers.length} columns`;
+    }
+    const scrolls = states.map(({ box }) => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight);
+    states.forEach(({ box }, i) => { // the keyboard need not stop where nothing scrolls
+      if (scrolls[i]) box.tabIndex = 0; else box.removeAttribute("tabindex");
+    });
+  };
+  const tables = [...document.querySelectorAll("main table")];
+  fit(tables);
+
   let wide = window.innerWidth;
   let waiting;
   window.addEventListener("resize", () => {
@@ -108,6 +143,7 @@
     waiting = setTimeout(() => {
       if (window.innerWidth === wide) return; // a phone's address bar came or went
       wide = window.innerWidth;
+      fit(tables);
       drawAll(data.charts);
     }, 200);
   });
@@ -135,6 +171,10 @@
   document.addEventListener("click", async (event) => {
     const header = event.target.closest("thead th");
     if (header && event.target.closest("button")) sort(header);
+    if (event.target.matches(".fold")) {
+      event.target.setAttribute("aria-expanded", String(event.target.getAttribute("aria-expanded") !== "true"));
+      fit([document.getElementById(event.target.getAttribute("aria-controls"))]);
+    }
     if (event.target.matches(".copy")) {
       const code = event.target.previousElementSibling;
       try {
@@ -157,4 +197,16 @@
   preferred.addEventListener("change", (event) => show(event.matches ? "dark" : "light"));
   button.addEventListener("click", () => show(theme() === "dark" ? "light" : "dark"));
   show(preferred.matches ? "dark" : "light");
+
+  // Paper is light and has nothing to unfold.
+  let before = {};
+  window.addEventListener("beforeprint", () => {
+    before = { theme: theme(), folded: [...document.querySelectorAll("details:not([open])")] };
+    for (const part of before.folded) part.open = true;
+    if (before.theme === "dark") show("light");
+  });
+  window.addEventListener("afterprint", () => {
+    for (const part of before.folded) part.open = false;
+    if (before.theme === "dark") show("dark");
+  });
 })();

@@ -263,7 +263,7 @@ def parts(study: Study) -> Outcome:
         cells = sum(cell.experiment == part.name for cell in study.cells)
         rows.append((f"{part.name}/", part.title, str(done), str(cells)))
     title, records = study.experiment.title, _told_apart(study)
-    table = Table(title, ("folder beside this one", "what", "cells done", "of"), tuple(rows), ())
+    table = Table(title, ("folder beside this one", "what", "runs done", "of"), tuple(rows), ())
     page = {"report.html": page_text(compose(gather(records), "ERM"), title).encode()} if records else {}
     return Outcome(tables=[table], files=page)
 
