@@ -29,8 +29,8 @@ WHEN_STOPPED = (
 )  # fmt: skip
 
 
-def spoil(data: bytes, random: random.Random) -> bytes | None:
-    """The contents after one mishap of a disk, a copy or an editor; None where the file is gone."""
+def spoil(data: bytes, other: bytes, random: random.Random) -> bytes | None:
+    """The contents after one mishap of a disk, a copy or an editor; None where the file is gone, `other` if swapped."""
     at = random.randrange(max(len(data), 1))
     kinds: list[Callable[[], bytes | None]] = [
         lambda: data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :] if data else b"",
@@ -40,17 +40,19 @@ def spoil(data: bytes, random: random.Random) -> bytes | None:
         lambda: data + data[at:],
         lambda: b"",
         lambda: None,
+        lambda: other,
     ]
-    return random.choices(kinds, (6, 2, 2, 2, 1, 1, 1))[0]()
+    return random.choices(kinds, (6, 2, 2, 2, 1, 1, 1, 2))[0]()
 
 
 class Damages:
-    """A finished run and what it answers, and the same run stopped before its end."""
+    """A finished run and what it answers, the same run stopped before its end, and one with another seed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.whole = pp.train(pp.load_config("demo", SMALL), folder / "whole").path
         pp.evaluate(self.whole, "clean", limit=20)
+        self.other = pp.train(pp.load_config("demo", [*SMALL, "seed=1"]), folder / "other").path
         self.images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         self.answers = self.ask(self.whole)
         self.ended = self.result(self.whole)
@@ -100,7 +102,8 @@ class Damages:
             (folder / "model.safetensors").unlink()
         name = random.choice(names)
         path = random.choice(sorted(folder.glob(name)))
-        data = spoil(path.read_bytes(), random)
+        other = self.other / path.relative_to(folder)  # its records would be read as what they are: another run's
+        data = spoil(path.read_bytes(), other.read_bytes() if other.exists() else b"", random)
         if data is None:
             path.unlink()
         else:

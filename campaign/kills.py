@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tests.support.forkserver import ERRORS, start
+from tests.support.forkserver import ERRORS, SHOWN, start
 
 from pdeplus._lib.files import TEMPORARY
 from pdeplus.evaluation.records import read_records, to_json
@@ -25,8 +26,12 @@ STATES = {
     "fine-tuning": ["train.freeze_epochs=1", "train.backbone_lr=0.01", "train.wise_ft=true", "train.accumulate=2"],
     "patience, filter_norm": ["train.patience=1", "train.filter_norm=true", "train.bias_lr=0.1", "method.name=erm"],
     "precision=auto": ["train.precision=auto", "method.name=augmix"],
+    "precision=bf16": ["train.precision=bf16", "model.width=16", "train.optimizer=muon"],
+    "progressive, accumulate": ["train.progressive=0.5", "train.accumulate=2", "train.ema=0.9", "method.name=erm"],
 }
 """Options whose state a checkpoint must hold."""
+HALF = (".tmp", ".part")
+"""How the names of files end that are not whole."""
 EXPERIMENT = """
 title = "Two rows"
 outcome = "scores"
@@ -53,8 +58,17 @@ def hashes(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[str]:
-    """What was measured, without the time it took."""
-    return sorted({to_json(replace(record, seconds=0.0)) for record in read_records(folder / "records.jsonl")})
+    """What was measured of runs below a folder, without the time it took."""
+    free: dict[str, Any] = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "command": ""}
+    files = sorted(folder.rglob("records.jsonl"))
+    return sorted({to_json(replace(record, **free)) for file in files for record in read_records(file)})
+
+
+def listing(place: Path) -> set[str]:
+    """The files below a folder but for locks, logs, and checkpoints, of which one more or less is no matter."""
+    files = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+    free = ("checkpoints", "tensorboard", ERRORS, SHOWN, "lock")
+    return {str(path) for path in files if not {*path.parts} & {*free} and path.suffix != ".lock"}
 
 
 def cases(folder: Path) -> list[Case]:
@@ -71,6 +85,8 @@ def cases(folder: Path) -> list[Case]:
     for name, options in STATES.items():
         words = ["train", "demo", *TRAIN, *options, "--out", "run"]
         found.append(Case(f"train, {name}", words, resumed(words), lambda place: hashes(place, *weights)))
+    words = ["train", "--resume", str(run), "train.epochs=4", "train.lr=0.02", "--out", "run"]
+    found.append(Case("train, a branch", words, resumed(words), lambda place: hashes(place, *weights)))
     evaluate = ["evaluate", str(run), "--severity", "1", "--limit", "40", "--out", "tested"]
     corrupt = ["corrupt", "synthetic", "size=16", "--out", "c", "--corruption", "fog", "contrast", "--layout"]
     report = ["report", str(run), "--out", "page.html"]
@@ -79,12 +95,12 @@ def cases(folder: Path) -> list[Case]:
     experiment.write_text(EXPERIMENT)
     reproduce = ["reproduce", str(experiment), "--size", "smoke", "--out", "o", "--jobs", "1", "--seeds", "1"]
     simple: dict[str, tuple[list[str], Callable[[Path], object]]] = {
-        "evaluate": (evaluate, lambda place: records(place / "tested")),
+        "evaluate": (evaluate, lambda place: (records(place), hashes(place, "tested/samples.json"))),
         "corrupt, arrays": ([*corrupt, "npy"], lambda place: hashes(place, "c/*.npy")),
         "corrupt, pictures": ([*corrupt, "folders"], lambda place: hashes(place, "c/*/*/*/*.png")),
-        "report": (report, lambda place: (place / "page.html").stat().st_size > 10_000),
-        "export": (export, lambda place: (place / "m.pt2").stat().st_size > 10_000),
-        "reproduce": (reproduce, lambda place: hashes(place, "o/smoke/runs/*/*.safetensors")),
+        "report": (report, lambda place: hashes(place, "page.html")),
+        "export": (export, lambda place: hashes(place, "m.pt2")),
+        "reproduce": (reproduce, lambda place: (hashes(place, "o/smoke/runs/*/*.safetensors"), records(place))),
     }
     return found + [Case(name, words, same(words), result) for name, (words, result) in simple.items()]
 
@@ -105,7 +121,7 @@ def kill(tally: Tally, kills: int, number: int, folder: Path, only: str = "") ->
             began = time.monotonic()
             place = _new(folder, f"{case.name}-whole")
             _run(case.begin, place)
-            expected[case.name] = case.result(place), time.monotonic() - began
+            expected[case.name] = (case.result(place), listing(place)), time.monotonic() - began
         done += _trial(tally, case, *expected[case.name], chance, _new(folder, f"{case.name}-{trial}"), kills - done)
 
 
@@ -137,13 +153,22 @@ def _compared(case: Case, wanted: object, words: list[str], place: Path) -> tupl
     """Let a command end, and say whether it ends in what it should and leaves nothing else."""
     try:
         _run(words, place, may_be_done=True)
-        found = case.result(place)
+        found = case.result(place), listing(place)
     except (OSError, AssertionError) as error:
         return "lost", str(error)
-    left = [path.name for path in place.rglob("*") if path.name.startswith((TEMPORARY, ".export-"))]
+    left = [path.name for path in place.rglob("*") if path.name.startswith(TEMPORARY) or path.suffix in HALF]
     if left:
         return "lost", f"it left {left} behind"
-    return ("unchanged", "") if found == wanted else ("changed", str(place))
+    return ("unchanged", "") if found == wanted else ("changed", _differing(found, wanted))
+
+
+def _differing(found: object, wanted: object) -> str:
+    """What is other than it should be, in a word or two."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return str([key for key in {**found, **wanted} if found.get(key) != wanted.get(key)])
+    if isinstance(found, tuple) and isinstance(wanted, tuple):
+        return "; ".join(_differing(a, b) for a, b in zip(found, wanted, strict=True) if a != b)
+    return str({*found} ^ {*wanted})[:300] if isinstance(found, set | list) else f"{found}"
 
 
 def _new(folder: Path, name: str) -> Path:

@@ -1,5 +1,8 @@
 """Progress where there is no terminal: long work is told of in lines, short work not at all."""
 
+import os
+import sys
+
 import pytest
 
 from pdeplus._lib import long_work
@@ -14,3 +17,12 @@ def test_long_work_in_a_log_file_is_a_line_now_and_then(monkeypatch, capsys, sec
         count(3, 10)
         count(4)
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_work_goes_on_where_nobody_reads_its_lines_any_more(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        long_work.tell("first")
+        long_work.tell("second")

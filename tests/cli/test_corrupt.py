@@ -1,5 +1,8 @@
 """`pdeplus corrupt` as a user meets it."""
 
+import errno
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -44,6 +47,19 @@ def test_the_sheet_is_a_picture(capsys, tmp_path):
     assert out.startswith("sheet.png; frost: ")
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert min(sheet.size) > 500
+
+
+def test_a_sheet_is_whole_or_the_one_before(capsys, tmp_path, monkeypatch):
+    def full(figure, path, **_):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "sheet.png").write_bytes(b"before")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    code, _, err = answer(capsys, "corrupt", "my pictures", "--sheet", "sheet.png")
+    assert (code, err) == (2, "pdeplus: sheet.png cannot be written: No space left on device\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"my pictures", "sheet.png"}
+    assert (tmp_path / "sheet.png").read_bytes() == b"before"
 
 
 def test_cbar_by_its_suite(capsys, tmp_path):

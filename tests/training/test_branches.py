@@ -10,8 +10,10 @@ from support.commands import answer
 import pdeplus as pp
 from pdeplus._lib.files import read_weights
 from pdeplus.errors import Stopped
+from pdeplus.training import branches
 from pdeplus.training.checkpoint import load_checkpoint
 from pdeplus.training.config import config_hash
+from pdeplus.training.run_files import is_used
 from pdeplus.training.run_folder import prepare
 from pdeplus.training.session import restore
 
@@ -147,6 +149,26 @@ def test_a_branch_without_its_checkpoint_does_not_begin_at_the_start(tmp_path, w
         path.rename(path.with_suffix(".gone"))
     with pytest.raises(pp.UserError, match="no checkpoint of the run that it continues"):
         pp.resume(run.path)
+
+
+def test_a_branch_that_was_killed_while_it_was_made_is_made_again(tmp_path, whole, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "longer"
+    with monkeypatch.context() as patch:
+        patch.setattr(branches, "save_checkpoint", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pp.branch(whole.path, ["train.epochs=4"], out)
+    assert {path.name for path in out.iterdir()} >= {"parent.json", "best.safetensors"}
+    assert not (out / "config.toml").exists()
+    assert not is_used(out)
+    assert pp.branch(whole.path, ["train.epochs=4"], out).finished
+    (tmp_path / "mine").mkdir()
+    for name in ("parent.json", "letter.txt"):
+        (tmp_path / "mine" / name).touch()
+    with pytest.raises(pp.UserError, match="already holds files"):
+        pp.branch(whole.path, ["train.epochs=4"], tmp_path / "mine")
 
 
 def test_force_moves_the_run_aside(capsys, tmp_path):

@@ -6,16 +6,19 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 import pdeplus as pp
-from pdeplus._lib.files import encode_weights, read_weights
+from pdeplus._lib.files import encode_weights, read_weights, sum_of
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import append_records, read_records
 from pdeplus.training.config import load_config, setting_changes
 from pdeplus.training.distributed import join
+from pdeplus.training.precision import chosen_precision
 from pdeplus.training.run_folder import Run, resume
 
 SMALL = [
@@ -114,6 +117,33 @@ def test_a_finished_run_is_read_with_the_settings_it_was_trained_with(folder):
     )
     config.write_text(text.replace('name = "demo"', 'name = "moved"'))
     assert Run.load(folder).model
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "model.safetensors", "epochs/0001.safetensors"])
+def test_weights_of_another_run_are_noticed(folder, name, tmp_path):
+    run, path = Run.load(folder), folder / name
+    weights = {key: value + 1 for key, value in read_weights(path).items()}
+    path.write_bytes(encode_weights(weights))  # whole, and with a checksum that fits
+    assert "does not match sums.json" in refusal(lambda: run.load_weights(path))
+    if name == "best.safetensors":
+        assert "does not match sums.json" in refusal(lambda: pp.evaluate(folder, "clean", limit=5))
+        assert "does not match sums.json" in refusal(lambda: pp.save_pretrained(folder, tmp_path / "new", onnx=False))
+    other = tmp_path / "elsewhere.safetensors"
+    other.write_bytes(path.read_bytes())
+    assert run.load_weights(other)
+
+
+def test_a_run_goes_on_in_the_precision_it_began_with(stopped):
+    path = stopped / "precision.json"
+    path.write_text('{"precision": "fp32"}')
+    sums = json.loads((stopped / "sums.json").read_text()) | {path.name: sum_of(path.read_bytes())}
+    (stopped / "sums.json").write_text(json.dumps(sums))
+    auto: Any = SimpleNamespace(settings=SimpleNamespace(precision="auto"))
+    assert chosen_precision(auto, stopped) == "fp32"
+    path.write_text('{"precision": "bf16"}')
+    assert "precision.json has changed since it was written" in refusal(lambda: chosen_precision(auto, stopped))
+    path.unlink()
+    assert "precision.json is missing, which says " in refusal(lambda: chosen_precision(auto, stopped))
 
 
 def test_a_kept_epoch_that_is_missing_is_noticed(folder):

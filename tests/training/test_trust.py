@@ -67,6 +67,7 @@ def test_nothing_that_a_folder_names_is_imported(honest, place, capsys, replaced
         lambda: pp.load_model(folder),
         lambda: pp.evaluate(folder, "clean"),
         lambda: export(Run.load(folder), "torch"),
+        lambda: pp.save_pretrained(folder, place / "shared", onnx=False),
     )
     for call in calls:
         with pytest.raises(UserError, match=f"would import the module {named}, which is no part") as caught:
@@ -80,6 +81,10 @@ def test_nothing_that_a_folder_names_is_imported(honest, place, capsys, replaced
         assert (code, out) == (2, "")
         assert "trust-code" in err
         assert err.count("\n") == 1
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "sums.json").unlink()
+    with pytest.raises(UserError, match="would import"):
+        pp.branch(folder, ["train.epochs=2"])
     assert not (place / "ran").exists()
 
 
@@ -95,6 +100,9 @@ def test_ones_own_code_works_as_ever_and_elsewhere_with_trust(place):
     with pytest.raises(UserError, match="would import the module lab_of_trust.idea"):
         pp.load_model(place / "run")
     assert pp.load_model(place / "run", trust_code=True)(torch.rand(1, 3, 8, 8)).shape == (1, 10)
+    assert pp.save_pretrained(place / "run", place / "shared", onnx=False, trust_code=True)
+    with pytest.raises(UserError, match="would import the module lab_of_trust.idea"):
+        pp.from_pretrained(place / "shared")
     (place / "run" / "model.safetensors").unlink()
     assert resume(place / "run", trust_code=True).finished
     assert pp.evaluate(place / "run", "clean", trust_code=True, limit=5)[0].n == 5

@@ -6,7 +6,7 @@ import os
 import sys
 import tomllib
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources.abc import Traversable
 from itertools import count
@@ -244,6 +244,6 @@ def move_aside(folder: Path) -> Path:
     return name
 
 
-def unused(folder: Path, mark: str) -> Path:
-    """The first of the names FOLDER+mark+1, 2, … that nothing has."""
-    return next(p for n in count(1) if not (p := folder.with_name(f"{folder.name}{mark}{n}")).exists())
+def unused(folder: Path, mark: str, used: Callable[[Path], bool] = Path.exists) -> Path:
+    """The first of the names FOLDER+mark+1, 2, … that is not used."""
+    return next(p for n in count(1) if not used(p := folder.with_name(f"{folder.name}{mark}{n}")))

@@ -1,5 +1,6 @@
 """Long work: a bar that shows its progress, threads that work ahead, signals that wait until it can stop."""
 
+import os
 import signal
 import sys
 import threading
@@ -39,15 +40,23 @@ def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
             bar.update(n)
             if bar.disable and time.monotonic() - told_at >= LINE_SECONDS:
                 told_at, of = time.monotonic(), f" of {bar.total:,}" if bar.total else ""
-                print(f"{title}: {done:,}{of} {unit.strip()}", file=sys.stderr, flush=True)
+                tell(f"{title}: {done:,}{of} {unit.strip()}")
 
         yield count
+
+
+def tell(line: str) -> None:
+    """A line on the stream of errors; where nobody reads it any more, as behind `| head`, the work goes on."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # for this and all that follows
 
 
 def tell_finished(text: str) -> None:
     """A line on a finished part of long work where there is no terminal, whose bar would show it."""
     if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
+        tell(text)
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int) -> Iterator[Result]:

@@ -19,7 +19,7 @@ from traceback import extract_tb
 from typing import Any, NoReturn, final
 
 from .. import __version__
-from .._lib.long_work import stopping
+from .._lib.long_work import stopping, tell
 from .._lib.memory import lacks_memory
 from ..errors import RunFailed, Stopped, UserError
 
@@ -157,7 +157,7 @@ def _why(error: Exception) -> str | None:
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
-    print(f"pdeplus: {' '.join(str(message).split())}", file=sys.stderr)
+    tell(f"pdeplus: {' '.join(str(message).split())}")
 
 
 def _leave(code: int, message: str) -> NoReturn:

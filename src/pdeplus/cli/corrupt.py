@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import final
 
 from .._lib import registry
+from .._lib.files import aside
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
 from ..corruptions.base import SEVERITIES, Constants, fitting_constants
@@ -144,4 +145,5 @@ def draw_sheet(image: Picture, path: str, names: Sequence[str], constants: Const
                 axis.imshow(corrupt(image[None], name, severity, constants, seed)[0])
         for axis, title in zip(axes[0], ("clean", *SEVERITIES), strict=True):
             axis.set_title(str(title), fontsize=9)
-    figure.savefig(path, dpi=110)
+    with aside(Path(path)) as written:
+        figure.savefig(written, format=Path(path).suffix[1:].lower(), dpi=110)

@@ -8,7 +8,6 @@ import os
 import shutil
 import struct
 import subprocess
-import sys
 import tarfile
 import tempfile
 import urllib.error
@@ -24,6 +23,7 @@ from tqdm import tqdm
 
 from .._lib import registry
 from .._lib.files import held_in_turn, make_folder, sync_all, sync_folder
+from .._lib.long_work import tell
 from ..errors import UserError
 
 ATTEMPTS = 5
@@ -136,7 +136,7 @@ def _fill(origin: Origin, base: Path, scratch: Path) -> str:
         second = origin.second
         if second is None or shutil.which(second.command) is None:
             raise UserError(f"{error}; {way_out}") from error
-        print(f"{error}; trying {second.about}", file=sys.stderr)
+        tell(f"{error}; trying {second.about}")
         folder.mkdir()
         try:
             second.make(folder)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, final, get_args, ge
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.files import held, readable, sum_of
+from .._lib.files import held, readable, sum_of, sync_folder
 from ..errors import UserError
 
 FORMAT = 1
@@ -170,11 +170,14 @@ def append_records(path: str | Path, records: Iterable[Record]) -> None:
     """
     lines = "".join(to_json(record) + "\n" for record in records)
     try:
+        new = not Path(path).exists()
         with Path(path).open("ab+") as file, held(Path(f"{path}.lock"), f"{path} is being written"):
             _cut_torn_line(file)
             file.write(lines.encode(errors="backslashreplace"))  # file names may hold what UTF-8 cannot; JSON can
             file.flush()
             os.fsync(file.fileno())
+            if new:
+                sync_folder(Path(path).parent)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
 

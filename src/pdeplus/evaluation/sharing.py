@@ -13,7 +13,7 @@ import tomli_w
 from torch import nn
 
 from .. import __version__
-from .._lib.files import encode_weights, make_folder, read_weights, readable, write_file
+from .._lib.files import encode_weights, make_folder, readable, sum_of, write_file
 from .._lib.registry import require
 from ..errors import UserError
 from ..training.config import to_tables
@@ -33,18 +33,23 @@ PRIVATE = ("root", "weights")
 
 
 def save_pretrained(
-    run: Run | str | Path, folder: str | Path, *, selection: Selection = "validation", onnx: bool = True
+    run: Run | str | Path,
+    folder: str | Path,
+    *,
+    selection: Selection = "validation",
+    onnx: bool = True,
+    trust_code: bool = False,
 ) -> Path:
     """Write a finished run's network into a new folder, ready to share: safetensors, config, records, a model card.
 
     The folder holds no path of this machine. With `onnx` it has the plain network as ONNX too, which needs nothing of
-    pdeplus to be run.
+    pdeplus to be run. Code outside pdeplus that a run folder's config names is refused unless `trust_code` is true.
     """
-    run, folder = run if isinstance(run, Run) else Run.load(run), Path(folder)
+    run, folder = run if isinstance(run, Run) else Run.load(run, trust_code=trust_code), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already holds files; choose a new folder")
     epoch, path = run.weights(selection)
-    weights, expects, config = read_weights(path), run.expects, run.config
+    weights, expects, config = run.read_weights(path), run.expects, run.config
     records = _records_of(run, hash_of(weights))
     parts = {key: replace(part, options=_public(part.options)) for key, part in _parts(config).items()}
     make_folder(folder)
@@ -60,8 +65,9 @@ def save_pretrained(
     about |= {"id2label": dict(enumerate(expects.classes)), "input": list(expects.shape), "range": [0, 1]}
     write_file(folder / "config.json", json.dumps(about | {"pdeplus_version": __version__}, indent=1).encode())
     write_file(folder / CARD, card(run, expects, records, f"epoch {epoch} ({selection})", onnx).encode())
-    write_sums(folder, "model.json", "metrics.jsonl")
-    write_file(folder / WEIGHTS, encode_weights(weights))
+    data = encode_weights(weights)
+    write_sums(folder, "model.json", "metrics.jsonl", more={WEIGHTS: sum_of(data)})
+    write_file(folder / WEIGHTS, data)
     return folder
 
 
@@ -72,16 +78,18 @@ def push_to_hub(
     private: bool = False,
     selection: Selection = "validation",
     onnx: bool = True,
+    trust_code: bool = False,
     token: str | None = None,
     endpoint: str | None = None,
 ) -> str:
     """Share a finished run as a model on the Hugging Face hub and return its address; `repo` is USER/NAME.
 
-    The repository is made if need be. Without a `token` that of `hf auth login` is used.
+    The repository is made if need be. Without a `token` that of `hf auth login` is used; `trust_code` is that of
+    `save_pretrained`.
     """
     (hub,) = require("huggingface_hub", purpose="push_to_hub", extra="hub")
     with tempfile.TemporaryDirectory() as place:
-        folder = save_pretrained(run, Path(place) / "model", selection=selection, onnx=onnx)
+        folder = save_pretrained(run, Path(place) / "model", selection=selection, onnx=onnx, trust_code=trust_code)
         api = hub.HfApi(endpoint=endpoint, token=token)
         try:
             address = api.create_repo(repo, private=private, exist_ok=True)

@@ -19,7 +19,6 @@ from torch.fx import Node, Tracer
 from torch.nn.modules.batchnorm import _BatchNorm  # type: ignore[reportPrivateUsage]
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .._lib.files import read_weights
 from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import SplitBatchNorm
@@ -104,7 +103,7 @@ def tested_run(
         "adapted": adapt,
         "seed": config.seed,
         "config": config_hash(config),
-        "weights": hash_of(read_weights(weights)),
+        "weights": hash_of(run.read_weights(weights)),
         "selection": selection,
         "epoch": epoch,
         "samples": passes,

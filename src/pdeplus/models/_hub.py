@@ -33,9 +33,13 @@ def named(name: str) -> Build:
         kind = transformers.AutoModelForImageClassification
         try:
             if pretrained:
-                network = kind.from_pretrained(_place(name), num_labels=classes, ignore_mismatched_sizes=True)
+                network = kind.from_pretrained(
+                    _place(name), num_labels=classes, ignore_mismatched_sizes=True, trust_remote_code=False
+                )
             else:
-                network = kind.from_config(transformers.AutoConfig.for_model(**{**config, **given}))
+                network = kind.from_config(
+                    transformers.AutoConfig.for_model(**{**config, **given}), trust_remote_code=False
+                )
         except (OSError, ValueError) as error:
             raise not_fetched(uri, error, _way_out(name)) from error
         network.register_forward_hook(_logits)

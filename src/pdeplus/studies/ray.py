@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._lib.files import make_folder, write_file
-from .._lib.long_work import held_back
+from .._lib.long_work import held_back, tell
 from .._lib.registry import require
 from ..errors import Stopped, UserError
 from .board import Board
@@ -73,7 +73,7 @@ def _needs(ray: Any, cpus: int, gpus: int | None) -> dict[str, Any]:
     """The options of a cell's task."""
     nodes: list[Mapping[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     total = {kind: int(sum(node.get(kind, 0) for node in nodes)) for kind in ("CPU", "GPU")}
-    print(f"pdeplus: Ray has {total['CPU']} CPUs and {total['GPU']} GPUs, nodes: {len(nodes)}", file=sys.stderr)
+    tell(f"pdeplus: Ray has {total['CPU']} CPUs and {total['GPU']} GPUs, nodes: {len(nodes)}")
     wanted = min(total["GPU"], 1) if gpus is None else gpus
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= wanted for node in nodes):
         warnings.warn(f"no node has {cpus} CPUs and {wanted} GPUs: runs wait until one joins", stacklevel=2)

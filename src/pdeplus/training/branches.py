@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,12 @@ from .config import Config, config_hash, load_config, setting_changes, to_tables
 from .distributed import join
 from .loop import out_of_patience
 from .precision import FILE as PRECISION
-from .run_files import begun, check_unused
+from .run_files import PARENT, begun, check_unused, is_used
 from .run_folder import Run, prepare, run_session, score_of
 from .session import Checkpoint, Session, Watch, progress_bar, read_progress, restore
 from .sums import check_unchanged
 from .wise_ft import START, TUNED
 
-PARENT = "parent.json"
-"""Which run a branch continues, from which checkpoint, and what was changed."""
 KEPT = ("validation", "limit", "optimizer", "keep_every", "freeze_epochs", "wise_ft")
 FIXED = ("data.", "model.", "method.name ", "seed ", *(f"train.{name} " for name in KEPT))
 """How the changes begin that a checkpoint cannot go on with: other images, another network, other memories."""
@@ -52,7 +51,7 @@ def branch(
     parent = processes.on_main(lambda: Run.load(path, trust_code=trust_code))
     checkpoint = processes.on_main(lambda: _checkpoint_of(parent))
     config, told = processes.on_main(lambda: _changed(parent, changes, checkpoint))
-    folder = Path(out) if out is not None else processes.on_main(lambda: unused(parent.path, "-branch"))
+    folder = Path(out) if out is not None else processes.on_main(lambda: unused(parent.path, "-branch", is_used))
     processes.on_main(lambda: check_unused(folder))
     before = processes.on_main(lambda: parent.expects if checkpoint else None)
     session, expects = processes.together(lambda: prepare(config, start=checkpoint is None, before=before))
@@ -62,8 +61,8 @@ def branch(
     step = session.progress.epoch * session.per_epoch + session.progress.batch
     with ExitStack() as stack:
         text = tomli_w.dumps(to_tables(config))
-        processes.on_main(lambda: stack.enter_context(begun(folder, text)))
-        processes.on_main(lambda: _bring(parent, folder, checkpoint, step, told))
+        bring = partial(_bring, parent, folder, checkpoint, step, told)
+        processes.on_main(lambda: stack.enter_context(begun(folder, text, bring)))
         processes.on_main(lambda: say(f"{folder} continues {parent.path} {_place(checkpoint)}: {', '.join(told)}"))
         watch = stack.enter_context(progress_bar("training")) if progress and processes.main else watch
         return run_session(session, expects, Run(folder, trust_code=True), checkpoint, watch)

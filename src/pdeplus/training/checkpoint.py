@@ -37,6 +37,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> None:
         temporary.mkdir(parents=True)
         for name, data in files.items():
             write_synced(temporary / name, data)
+        sync_folder(temporary)
         _remove(final)
         temporary.rename(final)
         sync_folder(folder)

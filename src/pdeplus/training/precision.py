@@ -23,6 +23,7 @@ from .distributed import Engine
 from .loop import set_learning_rates, train_step
 from .optimizers import build_optimizers
 from .session import Session
+from .sums import UNCHECKED, check_sum, read_sums
 
 FILE = "precision.json"
 Candidate = Literal["fp32", "bf16"]
@@ -40,11 +41,15 @@ def chosen_precision(session: Session, folder: Path) -> str:
         return session.settings.precision
     path = folder / FILE
     if path.is_file():
+        data = path.read_bytes()
+        check_sum(folder, path, data)
         with suppress(ValueError, KeyError, TypeError, RecursionError):
-            kept = json.loads(path.read_bytes())["precision"]
+            kept = json.loads(data)["precision"]
             if kept in get_args(Candidate):
                 return kept
         raise UserError(f"{path} is damaged; put it back from a copy, or delete it, and it is measured again")
+    if FILE in read_sums(folder):
+        raise UserError(f"{path} is missing, which says what the run was trained with; {UNCHECKED}")
     # what bf16 speeds up narrow networks have little of, and in channels-last memory it can crash them
     seconds = {} if is_narrow(session.model) else time_steps(session)
     precision = faster(seconds) if seconds else "fp32"

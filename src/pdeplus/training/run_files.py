@@ -4,6 +4,7 @@ Of several processes the main one alone writes.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,41 +13,57 @@ from pathlib import Path
 from torch import nn
 
 from .._lib.environment import stamp
-from .._lib.files import LOCK, TEMPORARY, encode_weights, locked, make_folder, write_file
+from .._lib.files import LOCK, TEMPORARY, encode_weights, locked, make_folder, sum_of, write_file
 from ..errors import UserError
 from .config import Train
+from .precision import FILE as PRECISION
 from .session import Metrics, Progress, score_of
 from .sums import Expects, write_sums
 from .wise_ft import START
 
+LAST = "model.safetensors"
+"""The weights of the last epoch: the last file that a run writes."""
+PARENT = "parent.json"
+"""Which run a branch continues, from which checkpoint, and what was changed: the first file of a branch."""
 LEFT_BEHIND = (LOCK, "config.toml.tmp")
 """What a process leaves that is killed before it has begun, besides temporary files."""
+BROUGHT = (PARENT, "best.safetensors", START, PRECISION, "epochs", "checkpoints")
+"""What a branch has of its parent."""
 
 
 def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
-    if folder.exists() and (not folder.is_dir() or any(not _left(p) for p in folder.iterdir())):
+    if is_used(folder):
         begun = (folder / "config.toml").exists()
         way_out = f"go on with --resume {folder}, begin anew with --force, or" if begun else ""
         way_out = f"{way_out} choose another --out".strip()
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
 
 
-def _left(path: Path) -> bool:
-    return path.name in LEFT_BEHIND or path.name.startswith(TEMPORARY)
+def is_used(folder: Path) -> bool:
+    """Whether a name is taken; not so by what a process leaves that is killed before it has begun.
+
+    A branch has begun when its config is there, which comes after all that it brings from its parent.
+    """
+    if not folder.is_dir() or (folder / "config.toml").exists():
+        return folder.exists()
+    left = LEFT_BEHIND + (BROUGHT if (folder / PARENT).is_file() else ())
+    return any(path.name not in left and not path.name.startswith(TEMPORARY) for path in folder.iterdir())
 
 
 @contextmanager
-def begun(folder: Path, config: str) -> Generator[None]:
-    """Within it the folder is there, holds the config and is locked."""
+def begun(folder: Path, config: str, bring: Callable[[], object] = lambda: None) -> Generator[None]:
+    """Within it the folder is there, holds the config, which comes after what `bring` writes, and is locked."""
     make_folder(folder)
     with locked(folder):
         check_unused(folder)  # another process may have been a moment faster
+        for name in BROUGHT:  # by a branch that was killed
+            shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
         try:
+            bring()
             write_file(folder / "config.toml", config.encode())
         except UserError:
-            (folder / LOCK).unlink()
-            folder.rmdir()
+            shutil.rmtree(folder)
             raise
         yield
 
@@ -56,14 +73,21 @@ def begin_files(folder: Path, expects: Expects, history: Sequence[Metrics]) -> N
     stamp(folder)
     content = {key: value for key, value in asdict(expects).items() if value not in (None, "")}
     write_file(folder / "model.json", json.dumps(content, indent=1).encode())
-    write_sums(folder)
+    write_sums(folder, *_there(folder, PRECISION))
     write_metrics(folder, history)
 
 
 def finish_files(folder: Path, network: nn.Module) -> None:
     """Checksums of what will not change any more, then the last weights, by which the run is finished."""
-    write_sums(folder, "model.json", "metrics.jsonl")
-    write_weights(folder / "model.safetensors", network)
+    last = encode_weights(network.state_dict())
+    names = _there(folder, "model.json", "metrics.jsonl", PRECISION, "*.safetensors", "epochs/*.safetensors")
+    write_sums(folder, *names, more={LAST: sum_of(last)})
+    write_file(folder / LAST, last)
+
+
+def _there(folder: Path, *patterns: str) -> list[str]:
+    """The files of a folder that match, by their names in it."""
+    return [path.relative_to(folder).as_posix() for pattern in patterns for path in sorted(folder.glob(pattern))]
 
 
 def write_metrics(folder: Path, history: Sequence[Metrics]) -> None:

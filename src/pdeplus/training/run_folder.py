@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import tomli_w
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .. import __version__
 from .._lib.environment import written_by
@@ -124,7 +124,7 @@ class Run:
             data = path.read_bytes()
             expects = parse_expects(data, path)
             if self.finished:
-                check_sum(path, data)
+                check_sum(self.path, path, data)
             return expects
         try:
             source = build_source(self.config)
@@ -146,7 +146,7 @@ class Run:
             if len(found) < number:
                 raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
         if data and self.finished:
-            check_sum(path, data)
+            check_sum(self.path, path, data)
         return found
 
     @property
@@ -188,13 +188,20 @@ class Run:
         best = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
         return (len(scores) if selection == "last" else best), path
 
+    def read_weights(self, path: Path) -> dict[str, Tensor]:
+        """The weights in a file; one of this run, once it is finished, must be the one that training wrote."""
+        weights = read_weights(path)
+        if self.finished:
+            check_sum(self.path, path, path.read_bytes())
+        return weights
+
     def load_weights(self, path: Path) -> nn.Module:
         """The run's network with the weights in a file, in eval mode; what was damaged since training is refused."""
         config, expects = self.config, self.expects
         if self.finished and not read_sums(self.path):
             unseen = "damage to its files may go unnoticed"
             warnings.warn(f"{self.path} has no {SUMS}, as is usual in older versions: {unseen}", stacklevel=2)
-        weights = read_weights(path)
+        weights = self.read_weights(path)
         try:
             model = build_network(config, build_method(config), expects)
         except (RuntimeError, MemoryError, OverflowError) as error:
@@ -369,8 +376,8 @@ def run_session(
     history, go_on = read_progress(checkpoint).history if checkpoint else [], f"go on: pdeplus train --resume {folder}"
     with processes.one_voice():
         try:
-            processes.on_main(lambda: begin_files(folder, expects, history))
             session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
+            processes.on_main(lambda: begin_files(folder, expects, history))
             with held_back() as stop, tensorboard(folder) if processes.main else nullcontext() as show:
                 config = (folder / "config.toml").read_bytes() if processes.main else b""
 

@@ -1,7 +1,6 @@
 """A training session: what a run holds in memory, where it stands, and how both go into a checkpoint and back."""
 
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -20,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
+from .._lib.long_work import tell as say
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
@@ -349,7 +349,7 @@ def progress_bar(title: str) -> Generator[Watch]:
             nonlocal told
             for record in reached.history[told:] if bar.disable else ():
                 epochs = round(of * reached.epoch / (done - reached.batch))
-                print(f"{title}: epoch {record['epoch']} of {epochs}: {_in_words(record)}", file=sys.stderr, flush=True)
+                say(f"{title}: epoch {record['epoch']} of {epochs}: {_in_words(record)}")
             told = len(reached.history)
 
         def watch(step: int, steps: int, progress: Progress, logs: Mapping[str, Tensor]) -> None:

@@ -17,7 +17,7 @@ from .config import setting_changes
 from .session import Checkpoint
 
 SUMS = "sums.json"
-"""The settings of a run, and checksums of the small files that its results depend on; weights have their own."""
+"""The settings of a run, and checksums of the files that its results depend on; weights have one of their own too."""
 SHOWN_CHANGES = 5
 """Changed settings that a message names."""
 UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
@@ -62,18 +62,19 @@ def read_sums(folder: Path) -> Mapping[str, Any]:
     raise UserError(f"{path} is damaged; put it back from a copy, or delete it to go on without checks")
 
 
-def write_sums(folder: Path, *names: str) -> None:
-    """What the run is trained with, and the checksums of these files as they are now."""
+def write_sums(folder: Path, *names: str, more: Mapping[str, str] | None = None) -> None:
+    """What the run is trained with, the checksums of these files as they are now, and of `more` as they will be."""
     path = folder / "config.toml"
     content: dict[str, Any] = {"config": read_toml(path, str(path))}
-    content |= {name: sum_of((folder / name).read_bytes()) for name in names}
+    content |= {name: sum_of((folder / name).read_bytes()) for name in names} | dict(more or {})
     write_file(folder / SUMS, json.dumps(content, indent=1).encode())
 
 
-def check_sum(path: Path, data: bytes) -> None:
-    """Refuse a file of a finished run that has changed since training ended."""
-    if read_sums(path.parent).get(path.name, sum_of(data)) != sum_of(data):
-        raise UserError(f"{path} has changed since training ended: it does not match {SUMS}; {UNCHECKED}")
+def check_sum(folder: Path, path: Path, data: bytes) -> None:
+    """Refuse a file of a run that has changed since its checksum was written; other folders' files have none here."""
+    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+    if read_sums(folder).get(name, sum_of(data)) != sum_of(data):
+        raise UserError(f"{path} has changed since it was written: it does not match {SUMS}; {UNCHECKED}")
 
 
 def check_config(folder: Path) -> None:
