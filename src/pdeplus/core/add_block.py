@@ -146,11 +146,16 @@ def input_body(c: int) -> nn.Sequential:
 
 
 @final
-class PixelLinear(nn.Linear):
-    """A linear map of the channels at each pixel of B×C×H×W."""
+class PixelLinear(nn.Module):
+    """A linear map of the channels at each pixel of B×C×H×W. No `nn.Linear`: the last of those is a network's head."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input.movedim(1, -1)).movedim(-1, 1)
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        start = nn.Linear(inputs, outputs)
+        self.weight, self.bias = start.weight, start.bias
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.linear(h.movedim(1, -1), self.weight, self.bias).movedim(-1, 1)
 
 
 def paper_body(c: int) -> nn.Sequential:

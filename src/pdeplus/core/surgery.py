@@ -8,6 +8,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -101,21 +102,10 @@ def add_diffusion(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
-    of_images = list(after[:1]) == [INPUT] and not hasattr(net, INPUT)
-    inner = list(after)[1:] if of_images else after
-    shapes = {} if of_images and not inner else output_shapes(net, inner, example)
-    hosts = find_modules(net, inner) if shapes else {}
-    square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
     like, blocks = next(iter(net.parameters()), torch.empty(0)), ADDBlocks()
-    for name, far in zip(after, reaches, strict=True):
-        if covariance == "directional":
-            body = nn.Sequential()
-        elif name in hosts:
-            body = body_for(name, shapes[name], block, square and channels_last(shapes[name]))
-        else:
-            body = input_body(_channels(example))
+    for (name, (host, body)), far in zip(_bodies(net, after, example, block).items(), reaches, strict=True):
         add = ADDBlock(
-            body,
+            nn.Sequential() if covariance == "directional" else body(),
             name=name,
             head=head,
             floor=floor,
@@ -126,12 +116,30 @@ def add_diffusion(
             per=per,
         )
         blocks.append(add.to(device=like.device, dtype=like.dtype))
-        if name in hosts:
-            hosts[name].register_forward_hook(AfterModule(add))
-        else:
+        if host is net:
             net.register_forward_pre_hook(BeforeModule(add))
+        else:
+            host.register_forward_hook(AfterModule(add))
     net.add_module(CHILD, blocks.train(net.training))
     return net
+
+
+def _bodies(
+    net: nn.Module, after: Sequence[str], example: Tensor | Mapping[str, Any], block: Block
+) -> dict[str, tuple[nn.Module, Callable[[], nn.Sequential]]]:
+    """For each place the module whose output diffuses, or the network, whose input does, and what makes its g_φ."""
+    of_images = list(after[:1]) == [INPUT] and not hasattr(net, INPUT)
+    inner = list(after)[1:] if of_images else after
+    found = dict[str, tuple[nn.Module, Callable[[], nn.Sequential]]]()
+    if of_images:
+        found[INPUT] = net, partial(input_body, _channels(example))
+    if of_images and not inner:
+        return found
+    square = isinstance(example, Tensor) and example.ndim == 4 and example.shape[2] == example.shape[3]
+    hosts = find_modules(net, inner)
+    for name, shape in output_shapes(net, inner, example).items():
+        found[name] = hosts[name], partial(body_for, name, shape, block, square and channels_last(shape))
+    return {name: found[name] for name in after}
 
 
 def _channels(example: Tensor | Mapping[str, Any]) -> int:
