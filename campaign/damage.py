@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -67,9 +68,11 @@ class Damages:
         return [logits, run.expects, run.metrics, run.weights("validation")[0], records]
 
     def result(self, folder: Path) -> list[bytes]:
-        """What a run ends in."""
-        names = ("model.safetensors", "best.safetensors", "epochs/0001.safetensors", "model.json", "config.toml")
-        return [(folder / name).read_bytes() for name in names]
+        """What a run ends in, and its settings; of config.toml two keys, which no result depends on, may differ."""
+        names = ("model.safetensors", "best.safetensors", "epochs/0001.safetensors", "model.json")
+        config = Run.load(folder).config
+        same = replace(config, name="", train=replace(config.train, checkpoint_seconds=1))
+        return [*((folder / name).read_bytes() for name in names), repr(same).encode()]
 
     def finished(self, tally: Tally, random: random.Random) -> None:
         """Spoil a file of the finished run and read it."""
