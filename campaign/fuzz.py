@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 import struct
@@ -227,7 +228,7 @@ def fuzz(tally: Tally, inputs: int, number: int, folder: Path, only: str = "") -
     set_hypothesis_home_dir(folder / "hypothesis")  # which is no trace of ours
     chosen = {name: reader for name, reader in readers().items() if only in name}
     for name, (whole, read) in chosen.items():
-        _fuzz_one(tally, name, whole, read, max(inputs // len(chosen), 1), number, folder)
+        _fuzz_one(tally, name, whole, read, math.ceil(inputs / len(chosen)), number, folder)
 
 
 def _fuzz_one(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.runs import by_hand, damage, digits, numbers, pair, spoilt, trained
+from support.runs import by_hand, damage, digits, numbers, pair, spoilt, sum_again, trained
 from torch.nn import functional as F
 
 import pdeplus as pp
@@ -153,6 +153,7 @@ def test_other_weights_in_the_same_folder_are_measured_anew(copy):
     first = pp.evaluate(copy, **SMALL)
     assert (copy.path / "records.jsonl").is_file()
     damage(copy)
+    sum_again(copy)
     told, watch = counting()
     second = pp.evaluate(copy, **SMALL, watch=watch)
     assert len(told) == 16

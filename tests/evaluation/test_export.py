@@ -9,6 +9,7 @@ import zipfile
 import pytest
 import torch
 from support.commands import answer
+from support.runs import sum_again
 from torch import nn
 
 import pdeplus as pp
@@ -101,6 +102,7 @@ def test_selection_reaches_the_file(copy, tmp_path):
     weights = copy.network("last").state_dict()
     doubled = {n: 2 * w if n.startswith("linear.") else w for n, w in weights.items()}
     (copy.path / "best.safetensors").write_bytes(encode_weights(doubled))
+    sum_again(copy)
     made = export(copy, "onnx", tmp_path / "best.onnx", selection="validation")
     x = torch.rand(2, 3, 8, 8)
     assert torch.allclose(OnnxModel(made.path)(x), 2 * pp.load_model(copy.path, "last")(x), atol=1e-4)

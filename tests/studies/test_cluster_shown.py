@@ -163,7 +163,7 @@ def test_a_table_shows_what_runs_and_the_numbers_of_all():
         "5 cell        5/9      1.5  training 45 %",
         "6 runs: 2 done, 1 failed, 2 running, 1 waiting; about 01:40 left",
     ]
-    assert table_of(every, 0.0, 12, 3) == ["cell       e", "2 cell      ", "6 runs: 2 d"]
+    assert table_of(every, 0.0, 12, 3) == ["run        e", "2 cell      ", "6 runs: 2 do"]
     assert table_of(states((1, "done")), 0.0, 80, 20) == ["1 runs: 1 done"]
 
 

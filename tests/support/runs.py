@@ -13,6 +13,7 @@ from pdeplus.data.base import Images
 from pdeplus.data.digits import Digits
 from pdeplus.evaluation.records import Record
 from pdeplus.training.run_folder import Run
+from pdeplus.training.sums import read_sums, write_sums
 
 QUICK = ["model.name=plain_cnn", "model.width=4", "data.size=8", "train.epochs=2", "train.batch_size=32"]
 
@@ -61,6 +62,11 @@ def by_hand(logits: Tensor, labels: Tensor) -> dict[str, float]:
 def numbers(records: list[Record]) -> list[Record]:
     """Records without the time they took, by which two evaluations may differ."""
     return [replace(record, seconds=0.0) for record in records]
+
+
+def sum_again(run: Run) -> None:
+    """Give the files of a run, as they are now, their checksums, as if it had been trained so."""
+    write_sums(run.path, *(name for name in read_sums(run.path) if name != "config"))
 
 
 def damage(run: Run, file: str = "best.safetensors") -> None:

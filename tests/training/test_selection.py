@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.runs import by_hand, digits, pair, spoilt, trained
+from support.runs import by_hand, digits, pair, spoilt, sum_again, trained
 
 import pdeplus as pp
 from pdeplus._lib.files import read_weights
@@ -37,6 +37,7 @@ def run(tmp_path_factory) -> Run:
     assert (run.path / "best.safetensors").read_bytes() == before
     second.write_bytes(after)
     third.write_bytes(before)
+    sum_again(run)
     return run
 
 

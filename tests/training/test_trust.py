@@ -70,7 +70,7 @@ def test_nothing_that_a_folder_names_is_imported(honest, place, capsys, replaced
         lambda: pp.save_pretrained(folder, place / "shared", onnx=False),
     )
     for call in calls:
-        with pytest.raises(UserError, match=f"would import the module {named}, which is no part") as caught:
+        with pytest.raises(UserError, match=f"would import the module {named}, which is not part") as caught:
             call()
         assert "\n" not in str(caught.value)
     (folder / "model.safetensors").unlink()
