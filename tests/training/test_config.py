@@ -7,6 +7,7 @@ import tomli_w
 
 import pdeplus as pp
 from pdeplus.errors import UserError
+from pdeplus.methods import VARIANTS
 from pdeplus.training.config import config_hash, from_tables, presets, to_tables
 
 
@@ -55,6 +56,15 @@ def test_another_name_drops_the_options_of_the_one_beneath():
     nested = pp.load_config("authors", ["method.augmentor.severity=5"])
     assert nested.method.options["augmentor"]["severity"] == 5
     assert nested.method.options["augmentor"]["width"] == 10
+
+
+def test_a_variant_is_its_method_with_options_that_may_be_changed():
+    late = pp.load_config("fast", ["method.name=pde_plus_late", "method.share=0.2"]).method
+    assert (late.name, late.options["placement"], late.options["diffuse_after"]) == ("pde_plus", ["input"], 0.6)
+    assert late.options["share"] == 0.2
+    for name, (method, options) in VARIANTS.items():
+        spelt = {"method": {"name": method, **options}}
+        assert config_hash(from_tables({"method": {"name": name}})) == config_hash(from_tables(spelt))
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -28,12 +28,11 @@ def describe_family(family: str) -> str:
         shown = [f"    {key} = {_as_toml(value)}" for key, value in options.items()]
         blocks.append("\n".join([f"{name}: {about}", *shown]))
     if family == "methods":
-        from ..studies.experiment import VARIANTS, settings
+        from ..methods import VARIANTS
+        from ..studies.experiment import settings
 
-        blocks += ["", "with other options they are rows of their own:"]
-        for name, (method, given) in VARIANTS.items():
-            label = registry.build("methods", method, given).label
-            blocks.append(f"    {label:<24} {' '.join(settings(name))}")
+        blocks += ["", "names for a method with certain options:"]
+        blocks += [f"    {name:<26} {' '.join(settings(name))}" for name in VARIANTS]
     return "\n".join(blocks)
 
 

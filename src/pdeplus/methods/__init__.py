@@ -1,1 +1,31 @@
 """Training methods, one file a name; each file has one final `Method`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "autoaug_imagenet": ("autoaug", {"policy": "imagenet"}),
+    "augmix_jsd": ("augmix", {"jsd": 12.0}),
+    "en_resnet_pgd": ("en_resnet", {"adversarial": True}),
+    "gaussian_strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
+    "pde_plus_directional": ("pde_plus", {"covariance": "directional"}),
+    "pde_plus_late": (
+        "pde_plus",
+        {
+            "views": "augmented",
+            "jsd": 0.0,
+            "placement": ["input"],
+            "share": 0.3,
+            "diffuse_after": 0.6,
+            "scale_from": "twins",
+            "diffusion_lr": 0.005,
+        },
+    ),
+    "pde_plus_one_augmentation": ("pde_plus", {"augmentor": "rotation"}),
+    "pde_plus_without_mixture": ("pde_plus", {"mixture": False}),
+    "pgd_l2": ("pgd", {"norm": "l2"}),
+    "rlat_augmix": ("rlat", {"augmentor": "augmix"}),
+    "rlat_augmix_jsd": ("rlat", {"augmentor": "augmix", "jsd": 12.0}),
+    "rse_fixed": ("rse", {"first": 0.1, "samples": 3}),
+}
+"""Names for a method with certain options, wherever a method is named: the method, and those options."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, final, get_args
 from .._lib.files import read_toml
 from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
+from ..methods import VARIANTS
 from ..training.config import Part, preset_settings, presets
 from ..training.run_folder import Selection
 
@@ -222,34 +223,6 @@ def _checked(where: str, kind: type[Any], tables: Mapping[str, Any]) -> dict[str
         vary = cast(dict[str, list[Any]], values["vary"])
         values["vary"] = {key: tuple(map(str, choices)) for key, choices in vary.items()}
     return values
-
-
-VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "autoaug_imagenet": ("autoaug", {"policy": "imagenet"}),
-    "augmix_jsd": ("augmix", {"jsd": 12.0}),
-    "en_resnet_pgd": ("en_resnet", {"adversarial": True}),
-    "gaussian_strong": ("gaussian", {"sigma": 0.1, "share": 0.5}),
-    "pde_plus_directional": ("pde_plus", {"covariance": "directional"}),
-    "pde_plus_late": (
-        "pde_plus",
-        {
-            "views": "augmented",
-            "jsd": 0.0,
-            "placement": ["input"],
-            "share": 0.3,
-            "diffuse_after": 0.6,
-            "scale_from": "twins",
-            "diffusion_lr": 0.005,
-        },
-    ),
-    "pde_plus_one_augmentation": ("pde_plus", {"augmentor": "rotation"}),
-    "pde_plus_without_mixture": ("pde_plus", {"mixture": False}),
-    "pgd_l2": ("pgd", {"norm": "l2"}),
-    "rlat_augmix": ("rlat", {"augmentor": "augmix"}),
-    "rlat_augmix_jsd": ("rlat", {"augmentor": "augmix", "jsd": 12.0}),
-    "rse_fixed": ("rse", {"first": 0.1, "samples": 3}),
-}
-"""Methods whose options earn them a row of their own, by the name of that row: the method, and its options."""
 
 
 def named_methods() -> dict[str, Part]:

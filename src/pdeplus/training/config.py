@@ -18,6 +18,7 @@ from .._lib.files import DEEPEST, parse_toml, read_toml
 from .._lib.registry import NEW, check_options, find, resolved, unknown, users_code
 from ..augment.base import Augmentor
 from ..errors import UserError
+from ..methods import VARIANTS
 from ..models._libraries import parse_uri
 from ..models.base import GIVEN, INPUT_OPTIONS
 
@@ -317,6 +318,9 @@ def _part(key: str, value: Any) -> Part:
     if key == "model" and "?" in name:
         name, asked = parse_uri(name)
         options = asked | options
+    if key == "method" and name in VARIANTS:
+        name, usual = VARIANTS[name]
+        options = {**usual, **options}
     check_options(find(FAMILY_OF[key], name), options, where=key, **RULES.get(key, {}))
     return Part(name=name, options=options)
 
