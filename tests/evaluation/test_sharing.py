@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from PIL import Image
+from support.commands import answer
 from support.hub import local_hub
 from support.peers import peer
 from support.runs import trained
@@ -41,6 +42,18 @@ def test_a_saved_folder_loads_as_the_run_does(run, folder):
     same = [pp.predict(n, x, 3, generator=torch.Generator().manual_seed(0)) for n in (noisy, run.model)]
     assert torch.equal(*same)
     assert {path.name for path in folder.iterdir()} <= {*FILES}
+
+
+@pytest.mark.parametrize("selection", ["validation", "last"])
+def test_a_saved_folder_is_tested_and_asked_like_the_run(run, tmp_path, selection, capsys):
+    folder = pp.save_pretrained(run, tmp_path / "model", selection=selection, onnx=False)
+    (folder / "records.jsonl").unlink()
+    tested, again = (pp.evaluate(one, "clean", limit=20, selection=selection) for one in (run, folder))
+    assert [(r.correct, r.weights, r.epoch) for r in again] == [(r.correct, r.weights, r.epoch) for r in tested]
+    Image.new("RGB", (8, 8), "gray").save(tmp_path / "gray.png")
+    code, out, err = answer(capsys, "predict", str(folder), str(tmp_path / "gray.png"))
+    assert (code, err) == (0, "")
+    assert "gray.png" in out
 
 
 def test_the_card_has_the_records_numbers(run, folder):

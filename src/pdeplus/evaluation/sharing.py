@@ -56,7 +56,7 @@ def save_pretrained(
     write_file(folder / "config.toml", tomli_w.dumps(to_tables(replace(config, **parts))).encode())
     begin_files(folder, expects, [])
     (folder / "environment.json").unlink()  # it tells of this machine, and of a command with its paths
-    write_metrics(folder, run.metrics)
+    write_metrics(folder, run.metrics[:epoch])
     if records:
         write_file(folder / RECORDS, "".join(to_json(record) + "\n" for record in records).encode())
     if onnx:

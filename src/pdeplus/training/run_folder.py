@@ -178,15 +178,19 @@ class Run:
     def weights(self, selection: Selection) -> tuple[int, Path]:
         """The epoch that a selection means, and the file of its weights."""
         check_choice("selection", selection, Selection)
-        path = self.path / ("model.safetensors" if selection == "last" else "best.safetensors")
+        sums, best = read_sums(self.path), self.path / "best.safetensors"
+        only = (
+            bool(sums) and best.name not in sums and not best.exists()
+        )  # shared: one epoch's, the last of its metrics
+        path = self.path / "model.safetensors" if only or selection == "last" else best
         scores = [score_of(record) for record in self.metrics]
         if not path.is_file() or not self.finished:
             done = f"{len(scores)} of {self.config.train.epochs} epochs are done"
             raise UserError(f"{self.path} is unfinished, {done}; finish it: pdeplus train --resume {self.path}")
         if not scores:
             raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; put it back from a copy")
-        best = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
-        return (len(scores) if selection == "last" else best), path
+        chosen = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
+        return (len(scores) if only or selection == "last" else chosen), path
 
     def read_weights(self, path: Path) -> dict[str, Tensor]:
         """The weights in a file; one of this run, once it is finished, must be the one that training wrote."""
