@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("figures", nargs="*", default=["method", "cost"], help="method, cost, answers, sigma")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "figures", metavar="DIR")
     parser.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where the records are")
-    parser.add_argument("--methods", default="study_methods", help="experiment with equal epochs")
+    parser.add_argument("--methods", default="study_fast", help="experiment with equal epochs")
     parser.add_argument("--compute", default="study_compute", help="experiment with equal FLOPs")
     parser.add_argument(
         "--models", nargs="+", type=Path, default=[], metavar="PATH", help="run folders or weights files"
