@@ -32,8 +32,8 @@ docs: $(READY) build/theory/theory.html  ## the site, into build/docs; warnings 
 build/theory/theory.html: $(READY)
 	$(BIN)/pdeplus theory --out build/theory
 
-figures: $(READY)  ## the documentation's figures; those of trained networks: tools/figures.py says how
-	$(BIN)/python tools/figures.py method cost
+figures: $(READY)  ## the documentation's figures
+	$(BIN)/python tools/figures.py method cost answers sigma
 
 benchmark: $(READY)  ## speed, as ratios measured in one run
 	$(BIN)/python -m benchmarks --out benchmarks

@@ -1,10 +1,10 @@
 """Draw the figures of the documentation into docs/figures: `make figures`.
 
     python tools/figures.py method cost
-    python tools/figures.py answers sigma --models results/weights/{erm,augmix,pde_plus}.safetensors --data cifar10
+    python tools/figures.py answers sigma --models runs/erm runs/pde --data cifar10
 
-`method` and `cost` need nothing but the repository; `answers` and `sigma` need trained networks: run folders, or
-weights files of the preset `fast` that are named after their method.
+`method` and `cost` need nothing but the repository; `answers` and `sigma` need the test images (`pdeplus data get cifar10`) and take
+the networks of results/weights unless others are given.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from torch.nn import functional as F
 
 import pdeplus as pp
 from pdeplus._lib import registry
-from pdeplus._lib.files import read_weights
 from pdeplus.data.base import Images, Source
 from pdeplus.evaluation.summary import scores, series_of
-from pdeplus.training.run_folder import Expects, build_method, build_network, fitted
+from pdeplus.training.run_folder import build_method
 
 ROOT = Path(__file__).parents[1]
+MODELS = [ROOT / "results" / "weights" / name for name in ("erm", "augmix", "pde_plus_late")]
 STAGES = 4
 LIGHT = {
     "paper": "#ffffff",
@@ -182,16 +182,10 @@ def _label_points(axis: Any, points: list[tuple[float, float, str]], others: lis
             axis.annotate("", spot[0], (dx, dy + 3), textcoords="offset points", arrowprops=line)
 
 
-def network_of(path: Path, data: Source) -> tuple[str, nn.Module]:
-    """A method's label and its trained network, of a run folder or of a weights file of the preset `fast`."""
-    if path.is_dir():
-        run = pp.Run.load(path)
-        return build_method(run.config).label, run.model.eval()
-    config = fitted(pp.load_config("fast", [f"method.name={path.stem}"]))
-    shape = (3, data.size, data.size)
-    net = build_network(config, build_method(config), Expects(classes=data.classes, shape=shape))
-    net.load_state_dict(read_weights(path))
-    return build_method(config).label, net.eval()
+def network_of(path: Path) -> tuple[str, nn.Module]:
+    """A method's label and its trained network, of a run folder or a shared one."""
+    run = pp.Run.load(path)
+    return build_method(run.config).label, run.model
 
 
 def answers_figure(models: dict[str, nn.Module], data: Source, test: Images, name: str, severity: int) -> Any:
@@ -277,11 +271,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where the records are")
     parser.add_argument("--methods", default="study_fast", help="experiment with equal epochs")
     parser.add_argument("--compute", default="study_compute", help="experiment with equal FLOPs")
-    parser.add_argument(
-        "--models", nargs="+", type=Path, default=[], metavar="PATH", help="run folders or weights files"
-    )
+    parser.add_argument("--models", nargs="+", type=Path, default=MODELS, metavar="DIR", help="runs or shared networks")
     parser.add_argument("--data", default="cifar10", help="whose test images")
-    parser.add_argument("--corruption", default="fog", help="of the figure of answers")
+    parser.add_argument("--corruption", default="glass_blur", help="of the figure of answers")
     parser.add_argument("--severity", type=int, default=4)
     options = parser.parse_args()
     if unknown := set(options.figures) - {"method", "cost", "answers", "sigma"}:
@@ -293,11 +285,9 @@ def main() -> None:
     if "cost" in options.figures:
         save(cost_figure(options.results, options.methods, options.compute), options.out / "cost.png")
     if wanted := {"answers", "sigma"} & set(options.figures):
-        if not options.models:
-            parser.error(f"{' and '.join(sorted(wanted))}: give --models, run folders or weights files")
         source: Source = registry.build("data", options.data, {})
         test = source.test()["clean"]
-        models = dict(network_of(path, source) for path in options.models)
+        models = dict(map(network_of, options.models))
         if "answers" in wanted:
             drawn = answers_figure(models, source, test, options.corruption, options.severity)
             save(drawn, options.out / "answers.png")
