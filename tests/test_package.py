@@ -1,8 +1,12 @@
 """What is published: bounds, the tested set and its hashes, marks for users of types and of security."""
 
+import importlib.util
 import re
+import sys
 import tomllib
 from pathlib import Path
+
+from support.commands import answer
 
 import pdeplus
 
@@ -45,3 +49,17 @@ def test_the_lock_has_the_tested_versions_with_their_hashes_and_no_place():
     assert tested.items() <= pinned(LOCK).items()
     assert all(line.startswith("#") or re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
     assert "://" not in LOCK.read_text("utf-8")
+
+
+def test_the_packages_trial_expects_the_lines_that_commands_without_extras_say(monkeypatch, tmp_path, capsys):
+    """Those that need no run; `make package` tries all of them where the extras are really missing."""
+    spec = importlib.util.spec_from_file_location("package", ROOT / "tools" / "package.py")
+    spec.loader.exec_module(trial := importlib.util.module_from_spec(spec))
+    monkeypatch.chdir(tmp_path)
+    for name in ("sklearn", "sklearn.datasets", "vl_convert"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for words, line in trial.LACKS:
+        if words[1:2] != ["run"]:
+            code, _, err = answer(capsys, *words)
+            assert (code, err.count("\n")) == (2, 1)
+            assert line in err, words

@@ -34,7 +34,7 @@ WORKS = (
 )
 """The first steps, which need no extra."""
 LACKS = (
-    (["demo"], "pip install 'pdeplus[digits]'"),
+    (["demo"], "pip install 'pdeplus[plots]'"),
     (["corrupt", "synthetic", "size=16", "--sheet", "sheet.png"], "pip install 'pdeplus[plots]'"),
     (["report", "run", "--out", "page.html"], "pip install 'pdeplus[plots]'"),
     (["export", "run", "--format", "onnx"], "pip install 'pdeplus[onnx]'"),

@@ -311,6 +311,43 @@ def test_a_folder_of_timms_is_read_by_its_config(timm, tmp_path):
     assert facts_of(f"hf:{tmp_path}", {}).crop == 0.9
 
 
+TIMMS = {"architecture": "resnet10t", "pretrained_cfg": {"input_size": [3, 32, 32], "mean": [0], "std": [1]}}
+HUBS = {"model_type": "resnet"}
+
+
+@pytest.mark.parametrize(
+    ("config", "processor"),
+    [
+        ({**TIMMS, "model_args": {"checkpoint_path": "evil.pth"}}, {}),
+        ({**TIMMS, "model_args": {"pretrained": True, "pretrained_cfg": {"file": "evil.pth"}}}, {}),
+        ({**TIMMS, "architecture": "local-dir:."}, {}),
+        ({**TIMMS, "architecture": 5}, {}),
+        ({**TIMMS, "model_args": {"unheard_of": 1}}, {}),
+        ({**TIMMS, "pretrained_cfg": None}, {}),
+        ({**TIMMS, "pretrained_cfg": {"input_size": "x"}}, {}),
+        (HUBS, {}),
+        (HUBS, {"size": None}),
+        (HUBS, {"size": 32, "image_mean": "x"}),
+        ({**HUBS, "hidden_sizes": "abc"}, PROCESSOR),
+        ({**HUBS, "model_type": 3}, PROCESSOR),
+    ],
+)
+def test_a_strangers_config_reads_no_other_file_and_is_one_line_where_it_makes_no_sense(config, processor, tmp_path):
+    peer("timm"), peer("transformers")
+    for name, content in (("config", config), ("preprocessor_config", processor)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    with pytest.raises(pp.UserError, match="hf:.*(no network|cannot be fetched)") as caught:
+        build_model(f"hf:{tmp_path}", UNTRAINED, classes=3, channels=3)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("labels", [{"a": "b"}, [1], 3])
+def test_class_names_that_are_none_are_one_line(labels, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**HUBS, "id2label": labels}))
+    with pytest.raises(pp.UserError, match="no network can be made of its config.json"):
+        find_uri(f"hf:{tmp_path}").own_classes()
+
+
 def test_what_is_missing_of_a_hub_network_is_answered(tmp_path, monkeypatch):
     peer("transformers")
     from huggingface_hub import constants

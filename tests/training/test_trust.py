@@ -88,6 +88,14 @@ def test_nothing_that_a_folder_names_is_imported(honest, place, capsys, replaced
     assert not (place / "ran").exists()
 
 
+def test_a_long_name_of_our_own_does_not_let_in_what_lies_around(honest, place):
+    """With the working directory on the path, a missing library would be looked for there."""
+    folder = hostile(honest, place / "run", 'name = "pde_plus"', 'name = "pdeplus.methods.pde_plus"')
+    (folder / "sums.json").unlink()
+    assert Run.load(folder).config.method.name == "pdeplus.methods.pde_plus"
+    assert str(place) not in sys.path
+
+
 def test_ones_own_code_works_as_ever_and_elsewhere_with_trust(place):
     package = place / "lab_of_trust"
     package.mkdir()

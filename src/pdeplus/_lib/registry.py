@@ -101,11 +101,12 @@ def find(family: str, name: str) -> Target:
 
 def load_module(family: str, path: str, name: str) -> types.ModuleType:
     """The module at a dotted path, the user's own only where that is allowed; whatever fails in it is one line."""
-    if not path.startswith(f"pdeplus.{family}.") and not _users_code.get():
+    own = not path.startswith(f"pdeplus.{family}.")
+    if own and not _users_code.get():
         way_out = "look at it first, then give --trust-code (Python: trust_code=True)"
         raise UserError(f"{family}: {name!r} would import the module {path}, which is not part of pdeplus; {way_out}")
     try:
-        if path == name and os.getcwd() not in sys.path:
+        if own and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
         return importlib.import_module(path)
     except ModuleNotFoundError as error:

@@ -5,7 +5,9 @@ A folder has config.json, of transformers or of timm, and weights; of transforme
 
 import importlib
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,12 +20,15 @@ from ._timm import class_names
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 BICUBIC = 3
 """Pillow's number of that resampling, as an image processor's config has it."""
+FETCHING = {"cache_dir", "checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay"}
+"""Arguments of timm's that read other files, which a stranger's config may not name."""
 
 
 def named(name: str) -> Build:
     """The builder of the network in a repository of the hub or, where there is such a folder, in that folder."""
-    uri = f"hf:{name}"
+    uri, understood = f"hf:{name}", _understood(name)
 
+    @understood
     def build(*, classes: int, channels: int, facts: Facts, pretrained: bool = True) -> nn.Module:
         config = dict(facts.architecture)
         if "architecture" in config:
@@ -45,7 +50,19 @@ def named(name: str) -> Build:
         network.register_forward_hook(_logits)
         return network
 
-    return with_facts(build, lambda options: _facts(name, options), lambda: _own_classes(name))
+    return with_facts(build, understood(lambda options: _facts(name, options)), understood(lambda: _own_classes(name)))
+
+
+@contextmanager
+def _understood(name: str) -> Generator[None]:
+    """Within it, whatever a library makes of a config that holds something else is one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # a stranger's config may hold anything
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 160, placeholder=" …")
+        raise UserError(f"hf:{name}: no network can be made of its {CONFIG} and {PROCESSOR}: {reason}") from error
 
 
 def _own_classes(name: str) -> tuple[str, ...]:
@@ -60,6 +77,8 @@ def _own_classes(name: str) -> tuple[str, ...]:
 def _of_timm(name: str, config: Mapping[str, Any], classes: int, channels: int, pretrained: bool) -> nn.Module:
     timm = library("timm", f"hf:{name}")
     options = cast(dict[str, Any], config.get("model_args") or {})
+    if not timm.is_model(config["architecture"]) or FETCHING & options.keys():
+        raise UserError(f"hf:{name}: its {CONFIG} names no network of timm's alone: {config!r:.200}")
     network = timm.create_model(config["architecture"], num_classes=classes, in_chans=channels, **options)
     if pretrained:
         load_start(network, _file(name, "model.safetensors"))
