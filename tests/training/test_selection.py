@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.data_files import write_class_folders
 from support.runs import by_hand, digits, pair, spoilt, sum_again, trained
 
 import pdeplus as pp
@@ -9,6 +10,7 @@ from pdeplus._lib.files import read_weights
 from pdeplus.corruptions.suite import CORRUPTIONS, EXTRA_CORRUPTIONS
 from pdeplus.data.base import Images, split
 from pdeplus.data.digits import Digits
+from pdeplus.data.image_folder import ImageFolder
 from pdeplus.errors import UserError
 from pdeplus.evaluation.records import read_records
 from pdeplus.training import loop as trainer
@@ -157,3 +159,21 @@ def test_the_oracle_needs_kept_epochs(erm):
 
 def test_weights_on_disk_are_those_that_were_kept(run):
     assert not torch.equal(*(read_weights(path)["linear.weight"] for path in (run.kept[1], run.kept[2])))
+
+
+@pytest.mark.parametrize("read_size", [0, 12])
+def test_of_a_streamed_folder_nothing_is_kept_and_shifted_images_are_those_of_memory(tmp_path, read_size):
+    write_class_folders(tmp_path, ("a", "b"), 40, 0)
+    made = []
+    for memory_gb in (1, 0):
+        source = ImageFolder(root=str(tmp_path), size=8, read_size=read_size, memory_gb=memory_gb)
+        validation = split(source, validation=0.5, limit=0, seed=0).validation
+        made.append((validation, shifted(validation, 3)))
+    (kept, in_memory), (streamed, from_disk) = made
+    assert kept.stored.kept is not None
+    assert isinstance(in_memory.stored, torch.Tensor)
+    assert streamed.stored.kept is None
+    assert from_disk.stored.kept is None
+    assert not torch.equal(from_disk.images, streamed.images)
+    order = torch.randperm(len(in_memory))
+    assert torch.equal(from_disk.take(order).images, in_memory.images[order])

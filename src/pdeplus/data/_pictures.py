@@ -188,6 +188,8 @@ class Files:
     interpolation: Interpolation = "bilinear"
     bytes: Sequence[int] = ()
     """Of each file when they were listed: one that has another number now has changed since."""
+    change: Callable[[Tensor, Sequence[int]], Tensor] | None = None
+    """What is done to images that are streamed, which it is given with their rows in the list."""
 
     @staticmethod
     def open(
@@ -213,8 +215,9 @@ class Files:
         """The images as uint8 N×3×size×size, decoded by several threads."""
         if self.kept is None:
             out = torch.empty((len(self), 3, self.size, self.size), dtype=torch.uint8)
-            self._decode([int(row) for row in self.chosen], out, range(len(self)))
-            return out
+            rows = [int(row) for row in self.chosen]
+            self._decode(rows, out, range(len(self)))
+            return out if self.change is None else self.change(out, rows)
         self._keep(progress=False)
         return self.kept[0][self.chosen]
 

@@ -101,7 +101,8 @@ class ImageFolder(Source):
         if not self.read_size or not isinstance(images.stored, Files):
             return images
         paths = [images.stored.paths[int(row)] for row in images.stored.chosen]
-        return Images(Files.open(paths, self.size, self.memory_gb, self.crop, self.interpolation), images.labels)
+        memory_gb = self.memory_gb if images.stored.kept is not None else 0  # a part of what is streamed is streamed
+        return Images(Files.open(paths, self.size, memory_gb, self.crop, self.interpolation), images.labels)
 
     def _pictures(self, folder: Path, read_size: int = 0) -> Images:
         """Those in a folder as in the test, or whole at another size."""
