@@ -1,6 +1,7 @@
 """What the readings of the paper and of the authors' code differ in, on an untrained ResNet-18: docs/fidelity.md."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from pdeplus.augment.augmix import AugMix
 from pdeplus.core.context import Trace
 from pdeplus.core.surgery import add_blocks_of
 from pdeplus.data.base import Batch
+from pdeplus.methods import IN_STAGES
 from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.resnet18 import build
 
@@ -34,6 +36,10 @@ def measure(effort: Effort) -> Iterator[Result]:
         yield Result("fidelity, updates of BatchNorm statistics in a step of each schedule", updates)
 
 
+def _in_stages(**options: Any) -> PDEPlus:
+    return PDEPlus(**{**IN_STAGES, **options})
+
+
 def _net(method: PDEPlus, width: int, x: Tensor) -> nn.Module:
     torch.manual_seed(SEED)
     return method.prepare(build(classes=10, channels=3, width=width), x).train()
@@ -50,7 +56,7 @@ def _traces(net: nn.Module, x: Tensor, twin: Tensor) -> tuple[Trace, Trace]:
 @torch.no_grad()
 def _start(head: str, start: float, width: int, x: Tensor, twin: Tensor) -> tuple[float, float, float]:
     """The mean of σ over blocks, the share that is 0 in per cent, and the coverage loss with σ as a variance."""
-    method = PDEPlus(block="paper", head=head, initial_scale=start, sigma_is="variance")
+    method = _in_stages(block="paper", head=head, initial_scale=start, sigma_is="variance")
     trace, plain = _traces(_net(method, width, x), x, twin)
     zero = torch.cat([scale.flatten() for scale in trace.scales]).eq(0).float().mean()
     mean = torch.stack([scale.mean() for scale in trace.scales]).mean()
@@ -60,7 +66,7 @@ def _start(head: str, start: float, width: int, x: Tensor, twin: Tensor) -> tupl
 def _gradients(width: int, x: Tensor, twin: Tensor) -> dict[str, float]:
     """Where the authors' coverage gradient goes: to θ, and to φ₁ from its own stage and from later ones."""
     authors = {"schedule": "alternating", "coverage_gradient": "through", "sigma_is": "variance"}
-    method = PDEPlus(block="paper", head="relu", initial_scale=0.0, **authors)
+    method = _in_stages(block="paper", head="relu", initial_scale=0.0, **authors)
     net = _net(method, width, x)
     phi = [list(block.parameters()) for block in add_blocks_of(net)]
     theta = [p for p in net.parameters() if p not in set().union(*phi)]
@@ -81,7 +87,7 @@ def _gradients(width: int, x: Tensor, twin: Tensor) -> dict[str, float]:
 
 def _batch_norm_updates(schedule: str, width: int, x: Tensor) -> int:
     """How often a step updates the backbone's running statistics."""
-    method, stream = PDEPlus(block="paper", schedule=schedule), torch.Generator().manual_seed(SEED)
+    method, stream = _in_stages(block="paper", schedule=schedule), torch.Generator().manual_seed(SEED)
     net = _net(method, width, x)
     before = int(net.bn1.num_batches_tracked)
     for _ in method.objectives(net, Batch(x, torch.arange(IMAGES) % 10, lambda images, generator: images, stream)):

@@ -5,6 +5,7 @@ from collections.abc import Generator
 
 import pytest
 import torch
+from support.pde_plus import in_stages
 from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor.utils import fresh_cache
@@ -18,7 +19,6 @@ from pdeplus.errors import UserError
 from pdeplus.evaluation.tested_models import fast_copy
 from pdeplus.functional import coverage_nll
 from pdeplus.methods.base import views_of
-from pdeplus.methods.pde_plus import PDEPlus
 
 pytestmark = pytest.mark.filterwarnings(  # of torch's own tracing
     "ignore:The .grad attribute of a Tensor:UserWarning", "ignore:.torch.jit:DeprecationWarning"
@@ -134,7 +134,7 @@ def test_an_evaluation_compiles_its_network():
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_coverage_is_computed_in_32_bits_under_autocast(precision):
-    method = PDEPlus(placement=("2",), augmentor=Identity())
+    method = in_stages(placement=("2",), augmentor=Identity())
     x = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     net = method.prepare(small_net(), x).train()
     with torch.autocast("cpu", precision):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.pde_plus import Darker, make_batch, make_network
+from support.pde_plus import Darker, in_stages, make_batch, make_network
 from torch import nn
 from torch.nn import functional as F
 
@@ -101,7 +101,7 @@ def test_constant_noise_on_half_of_the_images():
 
 
 def test_noise_on_images_is_named_as_overlap():
-    on_images, on_features = (LATE, FixedDiffusion(placement=("input",))), (PDEPlus(), FixedDiffusion())
+    on_images, on_features = (LATE, FixedDiffusion(placement=("input",))), (in_stages(), FixedDiffusion())
     for method in (*on_images, *on_features):
         found = {one for names in overlaps_of(method, Darker()).values() for one in names}
         assert ("gaussian_noise" in found) == (method in on_images)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.distributed_jobs import together
 from support.normless_cnn import without_batch_norm
+from support.pde_plus import in_stages
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -16,7 +17,6 @@ from pdeplus.augment.base import OnNormalised
 from pdeplus.augment.identity import Identity
 from pdeplus.core.surgery import add_blocks_of
 from pdeplus.data.base import Batch
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.plain_cnn import build
 from pdeplus.training.distributed import Engine
 from pdeplus.training.loop import train_step
@@ -69,7 +69,7 @@ def test_the_loss_is_the_sum_of_its_formulas(batch):
 def test_a_step_with_the_loss_is_the_librarys_own_step(batch):
     images, labels = batch
     ours, theirs = diffused(), diffused()
-    method = PDEPlus()
+    method = in_stages()
     optimizers = method.optimizers(ours, lambda p: SGD(p, 0.1))
     whole = Batch(images, labels, Identity(), stream(), 0.1, torch.tensor([1.0, 2.0, 3.0]))
     train_step(ours, method, whole, optimizers, Engine("fp32", "cpu"))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.one_step import only_objective, random_batch, seeded, small_resnet
+from support.pde_plus import in_stages
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,7 +18,6 @@ from pdeplus.methods.base import overlaps_of, with_samples
 from pdeplus.methods.en_resnet import EnResNet, Ensemble, redrawn
 from pdeplus.methods.erm import ERM
 from pdeplus.methods.fixed_diffusion import FixedDiffusion
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.methods.rse import RSE
 
 MODELS = {"resnet18": {}, "preact_resnet18": {}, "plain_cnn": {}, "wide_resnet": {"depth": 10, "widen": 1}}
@@ -211,7 +211,7 @@ def test_fixed_diffusion_averages_samples_and_evaluation_may_replace_their_numbe
     assert torch.allclose(method.predict(net, x, seeded()), logits.mean(0).softmax(-1), atol=1e-6)
     assert torch.equal(with_samples(method, "", 0, None).predict(net, x, None), net(x).softmax(-1))
     assert FixedDiffusion(mixture=False).label == "FixDiff σ=0.1 w/o aug"
-    assert (PDEPlus().label, PDEPlus(mixture=False).label) == ("PDE+", "PDE+ w/o aug")
+    assert (in_stages().label, in_stages(mixture=False).label) == ("PDE+", "PDE+ w/o aug")
     assert overlaps_of(FixedDiffusion(), CropFlip()) == {"augmix": (), "crop_flip": ()}
 
 

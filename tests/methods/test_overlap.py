@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.one_step import seeded
+from support.pde_plus import in_stages
 from support.pictures import pictures
 
 import pdeplus as pp
@@ -35,7 +36,6 @@ from pdeplus.corruptions.suite import KNOWN
 from pdeplus.methods.augmix import AugMixTraining
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.erm import ERM
-from pdeplus.methods.pde_plus import PDEPlus
 
 FOUR = ("brightness", "contrast", "defocus_blur", "gaussian_blur", "saturate")
 """What colour, contrast, brightness and sharpness coincide with."""
@@ -94,8 +94,8 @@ class Both(Augmentor):
 
 def test_methods_are_searched_at_any_depth():
     assert overlaps_of(ERM(), CropFlip()) == {"crop_flip": ()}
-    assert overlaps_of(PDEPlus(), CropFlip()) == {"augmix": (), "crop_flip": ()}
-    harder = PDEPlus(augmentor=AugMix(operations=13))
+    assert overlaps_of(in_stages(), CropFlip()) == {"augmix": (), "crop_flip": ()}
+    harder = in_stages(augmentor=AugMix(operations=13))
     assert overlaps_of(harder, Identity()) == {"augmix": FOUR, "identity": ()}
     nested = overlaps_of(AugMixTraining(augmentor=Both()), CropFlip())
     assert nested == {__name__: ("fog",), "blur": ("defocus_blur", "gaussian_blur"), "identity": (), "crop_flip": ()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.pde_plus import Darker, make_batch, make_network
+from support.pde_plus import Darker, in_stages, make_batch, make_network
 from torch import nn
 from torch.nn import functional as F
 
@@ -18,7 +18,6 @@ from pdeplus.core.add_block import ADDBlock
 from pdeplus.core.context import Trace
 from pdeplus.core.surgery import add_blocks_of
 from pdeplus.errors import UserError
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.training.distributed import Engine
 from pdeplus.training.loop import train_step
 
@@ -35,17 +34,17 @@ def objectives(method, net, seed=0):
 
 def test_schedules_compute_the_same_losses_from_the_same_state(monkeypatch):
     """With the noise taken out the three agree exactly; with it, on average over draws."""
-    net = make_network(PDEPlus(initial_scale=0.2))
+    net = make_network(in_stages(initial_scale=0.2))
     with monkeypatch.context() as patch:
         patch.setattr(add_block, "diffuse", lambda h, scale, generator, prior: h)
-        still = [objectives(PDEPlus(schedule=s, augmentor=Darker()), net) for s in SCHEDULES]
+        still = [objectives(in_stages(schedule=s, augmentor=Darker()), net) for s in SCHEDULES]
     for other in still[1:]:
         assert other["coverage"] == pytest.approx(still[0]["coverage"], rel=1e-5)
         assert other["task"] == pytest.approx(still[0]["task"], rel=1e-5)
         assert other["consistency"] == pytest.approx(still[0]["consistency"], rel=1e-3)
     means, errors = {}, {}
     for schedule in SCHEDULES:
-        method = PDEPlus(schedule=schedule, augmentor=Darker())
+        method = in_stages(schedule=schedule, augmentor=Darker())
         found = [objectives(method, net, seed) for seed in range(40)]
         draws = torch.tensor([[one[part] for part in ("task", "consistency", "coverage")] for one in found])
         means[schedule], errors[schedule] = draws.mean(0), draws.std(0) / math.sqrt(len(draws))
@@ -56,8 +55,8 @@ def test_schedules_compute_the_same_losses_from_the_same_state(monkeypatch):
 
 def test_losses_are_those_of_the_formulas():
     """Recomputed from two passes by hand: sum over blocks of log σ + d²/2σ², and plain cross-entropy."""
-    net = make_network(PDEPlus(initial_scale=0.2))
-    batch, method = make_batch(), PDEPlus(augmentor=Darker())
+    net = make_network(in_stages(initial_scale=0.2))
+    batch, method = make_batch(), in_stages(augmentor=Darker())
     got = objectives(method, net)
     x, y = batch.images, batch.labels
     with torch.no_grad():
@@ -79,11 +78,11 @@ def test_coverage_is_that_of_so_many_images_and_the_task_that_of_all(schedule, t
     if twins == "diffused" and schedule != "fused":
         pytest.skip("only fused has diffused twins")
     options = {"schedule": schedule, "twins": twins, "augmentor": Darker()}
-    net, part = make_network(PDEPlus(initial_scale=0.2)), make_batch()
+    net, part = make_network(in_stages(initial_scale=0.2)), make_batch()
     monkeypatch.setattr(add_block, "diffuse", lambda h, scale, generator, prior: h)
-    found, whole = (objectives(PDEPlus(coverage_images=n, **options), net) for n in (3, 256))
+    found, whole = (objectives(in_stages(coverage_images=n, **options), net) for n in (3, 256))
     few = {}
-    for goal in PDEPlus(**options).objectives(net, replace(part, images=part.images[:3], labels=part.labels[:3])):
+    for goal in in_stages(**options).objectives(net, replace(part, images=part.images[:3], labels=part.labels[:3])):
         few |= {name: value.item() for name, value in goal.parts.items()}
     expected, other = (few, whole) if schedule == "fused" else (whole, few)  # Algorithm 1 to the letter covers all
     assert found["coverage"] == pytest.approx(expected["coverage"], rel=1e-5)
@@ -100,11 +99,11 @@ def test_coverage_options_by_hand():
     std = math.log(4) + 4 / (2 * 16)
     variance = 0.5 * (math.log(4) + 4 / 4)
     laplace = math.log(4) + 2 / 4
-    assert PDEPlus().coverage(*traces(h, twin, scale)).item() == pytest.approx(std)
-    assert PDEPlus(sigma_is="variance").coverage(*traces(h, twin, scale)).item() == pytest.approx(variance)
-    assert PDEPlus(prior="laplace").coverage(*traces(h, twin, scale)).item() == pytest.approx(laplace)
+    assert in_stages().coverage(*traces(h, twin, scale)).item() == pytest.approx(std)
+    assert in_stages(sigma_is="variance").coverage(*traces(h, twin, scale)).item() == pytest.approx(variance)
+    assert in_stages(prior="laplace").coverage(*traces(h, twin, scale)).item() == pytest.approx(laplace)
     two = Trace(means=[twin, twin]), Trace(means=[h, h], scales=[scale, scale / 2])
-    summed, averaged = (PDEPlus(coverage_reduction=r).coverage(*two).item() for r in ("sum", "mean"))
+    summed, averaged = (in_stages(coverage_reduction=r).coverage(*two).item() for r in ("sum", "mean"))
     assert summed == pytest.approx(2 * averaged)
 
 
@@ -112,7 +111,7 @@ def test_variance_reading_is_torchs_gaussian_nll_with_its_clamp():
     h, twin = torch.randn(4, 5), torch.randn(4, 5)
     scale = torch.relu(torch.randn(4, 5))
     assert (scale == 0).any()
-    ours = PDEPlus(sigma_is="variance", head="relu").coverage(*traces(h, twin, scale))
+    ours = in_stages(sigma_is="variance", head="relu").coverage(*traces(h, twin, scale))
     assert ours.item() == pytest.approx(nn.GaussianNLLLoss()(twin, h, scale).item(), rel=1e-5)
 
 
@@ -136,7 +135,7 @@ def test_variance_reading_is_torchs_gaussian_nll_with_its_clamp():
 def test_below_the_least_variance_value_and_gradient_are_torchs(sigma_is, scale, value, slope, dtype):
     h, twin = torch.zeros(1, 1, dtype=dtype), torch.full((1, 1), 2e-3, dtype=dtype)
     ours, theirs = (torch.full((1, 1), scale, dtype=dtype, requires_grad=True) for _ in range(2))
-    loss = PDEPlus(head="relu", sigma_is=sigma_is).coverage(*traces(h, twin, ours))
+    loss = in_stages(head="relu", sigma_is=sigma_is).coverage(*traces(h, twin, ours))
     peer = nn.GaussianNLLLoss()(twin, h, theirs if sigma_is == "variance" else theirs.square())
     (loss + peer).backward()
     assert (loss.item(), peer.item()) == pytest.approx((value, value), rel=1e-6)
@@ -145,7 +144,7 @@ def test_below_the_least_variance_value_and_gradient_are_torchs(sigma_is, scale,
 
 @pytest.mark.parametrize("schedule", ["alternating", "authors"])
 def test_local_coverage_reaches_no_backbone_and_no_other_block(schedule):
-    method = PDEPlus(schedule=schedule, coverage_gradient="local", augmentor=Darker())
+    method = in_stages(schedule=schedule, coverage_gradient="local", augmentor=Darker())
     net = make_network(method)
     goal = next(method.objectives(net, make_batch()))
     goal.loss.backward()
@@ -155,7 +154,7 @@ def test_local_coverage_reaches_no_backbone_and_no_other_block(schedule):
 
 
 def test_each_blocks_coverage_reaches_that_block_only():
-    method = PDEPlus(augmentor=Darker())
+    method = in_stages(augmentor=Darker())
     net = make_network(method)
     with torch.no_grad(), pp.diffusion(net, active=False) as twin:
         net(0.6 * make_batch().images)
@@ -169,7 +168,7 @@ def test_each_blocks_coverage_reaches_that_block_only():
 
 
 def test_through_reaches_earlier_blocks_and_the_backbone():
-    method = PDEPlus(schedule="authors", coverage_gradient="through", augmentor=Darker())
+    method = in_stages(schedule="authors", coverage_gradient="through", augmentor=Darker())
     net = make_network(method)
     goal = next(method.objectives(net, make_batch()))
     goal.loss.backward()
@@ -179,7 +178,7 @@ def test_through_reaches_earlier_blocks_and_the_backbone():
 
 def test_fused_gradient_is_the_tasks_for_theta_and_the_sum_for_phi():
     """One backward of the sum gives θ the task's gradient alone, φ that of both terms."""
-    method = PDEPlus(augmentor=Darker(), initial_scale=0.2)
+    method = in_stages(augmentor=Darker(), initial_scale=0.2)
     net = make_network(method)
     net.add_blocks[0].body[-1].weight.data.fill_(0.1)
     (goal,) = method.objectives(net, make_batch())
@@ -201,7 +200,7 @@ def test_fused_gradient_is_the_tasks_for_theta_and_the_sum_for_phi():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_who_updates_what(schedule):
-    method = PDEPlus(schedule=schedule)
+    method = in_stages(schedule=schedule)
     net = make_network(method)
     optimizers = method.optimizers(net, lambda p: torch.optim.SGD(p, lr=0.1))
     sizes = {n: sum(p.numel() for g in o.param_groups for p in g["params"]) for n, o in optimizers.items()}
@@ -213,7 +212,7 @@ def test_who_updates_what(schedule):
 
 def test_coverage_step_of_the_two_phase_schedules_leaves_theta_alone():
     for schedule in ("alternating", "authors"):
-        method = PDEPlus(schedule=schedule, coverage_gradient="through", augmentor=Darker())
+        method = in_stages(schedule=schedule, coverage_gradient="through", augmentor=Darker())
         net = make_network(method)
         optimizers = method.optimizers(net, lambda p: torch.optim.SGD(p, lr=0.0))
         theta = net.conv1.weight.clone()
@@ -226,7 +225,7 @@ def test_coverage_step_of_the_two_phase_schedules_leaves_theta_alone():
 @pytest.mark.parametrize(("block", "gain", "least"), [("paper", 0.2, 0.8), ("light", 0.1, 0.7)])
 def test_training_drives_sigma_to_the_distance_of_the_twins(block, gain, least):
     """φ alone, many steps: the coverage loss falls below that of any fixed scale."""
-    method = PDEPlus(schedule="alternating", augmentor=Darker(), diffusion_lr=0.03, placement=("0",), block=block)
+    method = in_stages(schedule="alternating", augmentor=Darker(), diffusion_lr=0.03, placement=("0",), block=block)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     net = method.prepare(model, make_batch().images).train()
@@ -252,7 +251,7 @@ def test_views_and_mixture():
 
     def passes(**options):
         """What the network sees in the plain pass of the twins and in the task's, its last logits, the objective."""
-        method, seen = PDEPlus(augmentor=Shifted(), **options), []
+        method, seen = in_stages(augmentor=Shifted(), **options), []
         net = make_network(method).train()
         net.register_forward_hook(lambda module, args, output: seen.append((args[0], output)))
         (goal,) = method.objectives(net, make_batch())
@@ -296,7 +295,7 @@ def test_views_and_mixture():
     ids=str,
 )
 def test_every_option_trains(options):
-    method = PDEPlus(**options)
+    method = in_stages(**options)
     net = make_network(method).train()
     optimizers = method.optimizers(net, lambda p: torch.optim.SGD(p, lr=0.05))
     for _ in range(2):
@@ -311,7 +310,7 @@ def test_every_option_trains(options):
 
 def test_directional_losses_are_cross_entropy_and_agreement_of_the_moved_pair():
     """Recomputed from the same draws by hand; there is no φ and no coverage loss."""
-    method = PDEPlus(covariance="directional", reach=0.3, augmentor=Darker(), jsd=2.0)
+    method = in_stages(covariance="directional", reach=0.3, augmentor=Darker(), jsd=2.0)
     net, batch = make_network(method), make_batch()
     (goal,) = method.objectives(net, batch)
     with torch.no_grad(), pp.diffusion(net, generator=make_batch().generator, twins=True) as trace:
@@ -340,12 +339,12 @@ def test_directional_losses_are_cross_entropy_and_agreement_of_the_moved_pair():
 )
 def test_directional_refuses_what_has_no_twins(options, message):
     with pytest.raises(UserError, match=message):
-        PDEPlus(covariance="directional", **options)
+        in_stages(covariance="directional", **options)
 
 
 def test_fused_refuses_a_gradient_that_needs_two_backwards():
     with pytest.raises(UserError, match="coverage_gradient='through'.*schedule='alternating'"):
-        PDEPlus(coverage_gradient="through")
+        in_stages(coverage_gradient="through")
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors", "pde_plus"])

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from support.pde_plus import Darker, make_batch, make_network
+from support.pde_plus import Darker, in_stages, make_batch, make_network
 from torch.nn import functional as F
 
 import pdeplus as pp
 from pdeplus.core import add_block
 from pdeplus.errors import UserError
 from pdeplus.functional import coverage_nll, jensen_shannon
-from pdeplus.methods.pde_plus import PDEPlus
 
 
 @pytest.fixture
@@ -22,14 +21,14 @@ def one_objective(method, net):
 
 
 def test_without_noise_diffused_twins_are_the_plain_ones(no_noise):
-    plain, diffused = (PDEPlus(augmentor=Darker(), initial_scale=0.2, twins=twins) for twins in ("plain", "diffused"))
+    plain, diffused = (in_stages(augmentor=Darker(), initial_scale=0.2, twins=twins) for twins in ("plain", "diffused"))
     net = make_network(plain)
     expected, found = (one_objective(method, net).parts["coverage"].item() for method in (plain, diffused))
     assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_diffused_twins_are_rows_of_the_diffused_pass():
-    method = PDEPlus(augmentor=Darker(), initial_scale=0.2, twins="diffused")
+    method = in_stages(augmentor=Darker(), initial_scale=0.2, twins="diffused")
     net, batch = make_network(method), make_batch()
     found = one_objective(method, net).parts["coverage"].item()
     both = torch.cat([batch.images, Darker()(batch.images)])
@@ -43,7 +42,7 @@ def test_diffused_twins_are_rows_of_the_diffused_pass():
 def test_diffused_twins_leave_out_a_pass():
     calls = {}
     for twins in ("plain", "diffused"):
-        method = PDEPlus(augmentor=Darker(), twins=twins)
+        method = in_stages(augmentor=Darker(), twins=twins)
         net, seen = make_network(method), []
         net.register_forward_pre_hook(lambda module, args, seen=seen: seen.append(len(args[0])))
         one_objective(method, net)
@@ -53,7 +52,7 @@ def test_diffused_twins_leave_out_a_pass():
 
 @pytest.mark.parametrize("schedule", ["fused", "alternating"])
 def test_agreement_of_the_views(schedule, no_noise):
-    method = PDEPlus(augmentor=Darker(), jsd=3.0, schedule=schedule)
+    method = in_stages(augmentor=Darker(), jsd=3.0, schedule=schedule)
     net, images = make_network(method), make_batch().images
     with torch.no_grad():
         expected = jensen_shannon(torch.stack([net(images), net(Darker()(images))]))
@@ -65,25 +64,25 @@ def test_agreement_of_the_views(schedule, no_noise):
 
 
 def test_a_view_that_only_agrees_has_no_cross_entropy(no_noise):
-    method = PDEPlus(augmentor=Darker(), supervised="original")
+    method = in_stages(augmentor=Darker(), supervised="original")
     net, batch = make_network(method), make_batch()
     parts = one_objective(method, net).parts
     with torch.no_grad():
         logits = net(torch.cat([batch.images, Darker()(batch.images)]))[: len(batch.images)]
     assert parts["task"].item() == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
-    both = one_objective(PDEPlus(augmentor=Darker()), net).parts
+    both = one_objective(in_stages(augmentor=Darker()), net).parts
     assert parts["consistency"].item() == pytest.approx(both["consistency"].item(), rel=1e-4)
 
 
 def test_one_prediction_has_nothing_to_agree_with():
-    alone = PDEPlus(augmentor=Darker(), mixture=False)
+    alone = in_stages(augmentor=Darker(), mixture=False)
     assert alone.jsd > 0
     assert set(one_objective(alone, make_network(alone)).parts) == {"task", "coverage"}
 
 
 @pytest.mark.parametrize("schedule", ["fused", "alternating"])
 def test_the_weight_of_coverage(schedule, no_noise):
-    once, twice = (PDEPlus(augmentor=Darker(), coverage_weight=w, schedule=schedule) for w in (1.0, 2.0))
+    once, twice = (in_stages(augmentor=Darker(), coverage_weight=w, schedule=schedule) for w in (1.0, 2.0))
     net = make_network(once)
     light, heavy = (one_objective(method, net).parts["coverage"].item() for method in (once, twice))
     assert heavy == pytest.approx(2 * light, rel=1e-6)
@@ -100,4 +99,4 @@ def test_the_weight_of_coverage(schedule, no_noise):
 )
 def test_what_does_not_go_together_is_refused(options, answer):
     with pytest.raises(UserError, match=answer):
-        PDEPlus(**options)
+        in_stages(**options)

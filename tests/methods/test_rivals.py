@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.one_step import Scaled, Watched, only_objective, random_batch, seeded
+from support.pde_plus import in_stages
 from torch.nn import functional as F
 
 from pdeplus.augment.augmix import AugMix
@@ -16,7 +17,6 @@ from pdeplus.errors import UserError
 from pdeplus.functional import jensen_shannon
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.hybrid_augment import HybridAugment
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.methods.pixmix import PixMixTraining
 from pdeplus.methods.trivial_augment import TrivialAugmentTraining
 from pdeplus.methods.two_views import TwoViews
@@ -73,7 +73,7 @@ def test_the_control_is_pde_plus_without_diffusion(views):
     """The same views, cross-entropy and agreement: PDE+'s own, with noise of no size."""
     options = {"views": views, "jsd": 6.0}
     plain, seen, net = objective(TwoViews(**options), random_batch(side=8))
-    method = PDEPlus(placement=("stage",), initial_scale=0.002, **options)
+    method = in_stages(placement=("stage",), initial_scale=0.002, **options)
     diffused = method.prepare(net, random_batch(side=8).images)
     goal = only_objective(method, diffused.train(), random_batch(side=8))
     assert torch.allclose(diffused.seen[-1], seen, atol=0.02)
@@ -82,7 +82,7 @@ def test_the_control_is_pde_plus_without_diffusion(views):
 
 
 def test_the_controls_defaults_are_those_of_pde_plus():
-    mine, theirs = TwoViews(), PDEPlus()
+    mine, theirs = TwoViews(), in_stages()
     assert (mine.augmentor, mine.jsd, mine.views) == (theirs.augmentor, theirs.jsd, theirs.views)
 
 

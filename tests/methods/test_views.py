@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.one_step import Scaled, Watched, only_objective, random_batch, seeded
+from support.pde_plus import in_stages
 from torch.nn import functional as F
 
 import pdeplus as pp
@@ -17,7 +18,6 @@ from pdeplus.methods.fixed_diffusion import FixedDiffusion
 from pdeplus.methods.gaussian import Gaussian
 from pdeplus.methods.hybrid_augment import HybridAugment
 from pdeplus.methods.noisymix import NoisyMix
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.methods.pde_plus_combined import PDEPlusCombined
 from pdeplus.methods.pixmix import PixMixTraining
 from pdeplus.methods.prime import PrimeTraining
@@ -36,7 +36,7 @@ MAKE = {
     "trivial_augment": lambda **options: TrivialAugmentTraining(**ALONE, **options),
     "rlat": lambda **options: RLAT(epsilon=0.0, placement=("stage",), **options),
     "fixed_diffusion": lambda **options: FixedDiffusion(scale=0.0, placement=("stage",), **options),
-    "pde_plus": lambda **options: PDEPlus(**HARDLY, **options),
+    "pde_plus": lambda **options: in_stages(**HARDLY, **options),
     "pde_plus_combined": lambda **options: PDEPlusCombined(second=options["augmentor"], **HARDLY, **options),
 }
 X, A1, A2 = 1, 0.5, 0.1
@@ -97,10 +97,10 @@ def test_views_share_a_crop_but_two_augmentations_have_one_each():
 
 
 def test_older_names_of_pde_plus_options_are_views():
-    assert PDEPlus(supervised="original").chosen == PDEPlus(views="original").chosen == "original"
-    assert PDEPlus(views="both augmented", supervised="original").chosen == "augmented"
-    assert (PDEPlus(mixture=False).number, PDEPlus(views="original", jsd=0.0).number) == (1, 1)
-    assert PDEPlus(mixture=False).label == PDEPlus(views="original", jsd=0.0).label == "PDE+ w/o aug"
+    assert in_stages(supervised="original").chosen == in_stages(views="original").chosen == "original"
+    assert in_stages(views="both augmented", supervised="original").chosen == "augmented"
+    assert (in_stages(mixture=False).number, in_stages(views="original", jsd=0.0).number) == (1, 1)
+    assert in_stages(mixture=False).label == in_stages(views="original", jsd=0.0).label == "PDE+ w/o aug"
     assert FixedDiffusion(mixture=False).label == FixedDiffusion(views="original").label
 
 
@@ -134,7 +134,7 @@ def test_noisymix_is_the_noisier_the_more_a_view_is_changed(options, levels, mon
 def test_the_audit_leaves_out_augmentations_that_no_view_has():
     assert overlaps_of(FixedDiffusion(augmentor=Contrast()), Identity())["contrast"] == ("contrast",)
     assert "contrast" not in overlaps_of(FixedDiffusion(augmentor=Contrast(), views="original"), Identity())
-    assert overlaps_of(PDEPlus(augmentor=Contrast(), mixture=False), Identity())["contrast"]  # it is covered
+    assert overlaps_of(in_stages(augmentor=Contrast(), mixture=False), Identity())["contrast"]  # it is covered
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_configs_from_before_the_options_have_their_hashes(method, known):
         (lambda: Gaussian(jsd=-1.0), "method.jsd=-1"),
         (lambda: NoisyMix(jsd=0.0), "method.name='nfm'"),
         (lambda: FixedDiffusion(mixture=False, jsd=1.0), "method.mixture=false is method.views='original'"),
-        (lambda: PDEPlus(views="original", supervised="original"), "older names of the same; leave them out"),
-        (lambda: PDEPlus(covariance="directional", agreeing=3), "needs two views in one pass"),
-        (lambda: PDEPlus(covariance="directional", views="original", jsd=0.0), "needs two views in one pass"),
-        (lambda: PDEPlus(mixture=False, agreeing=3), "method.agreeing=3 without agreement"),
+        (lambda: in_stages(views="original", supervised="original"), "older names of the same; leave them out"),
+        (lambda: in_stages(covariance="directional", agreeing=3), "needs two views in one pass"),
+        (lambda: in_stages(covariance="directional", views="original", jsd=0.0), "needs two views in one pass"),
+        (lambda: in_stages(mixture=False, agreeing=3), "method.agreeing=3 without agreement"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(build, message):

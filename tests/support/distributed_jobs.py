@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 from support.forkserver import CONTEXT
 from support.normless_cnn import without_batch_norm
+from support.pde_plus import in_stages
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -167,7 +168,7 @@ def fit_often() -> list[dict[str, Any]]:
 
 def pde_plus(schedule: str) -> tuple[PDEPlus, nn.Module]:
     """A network whose ADD blocks have left their start, with fixed statistics."""
-    method = PDEPlus(schedule=schedule, augmentor=GaussianNoise(std=0.1))  # type: ignore[arg-type]
+    method = in_stages(schedule=schedule, augmentor=GaussianNoise(std=0.1))  # type: ignore[arg-type]
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = method.prepare(network(), torch.zeros(2, 3, 8, 8))

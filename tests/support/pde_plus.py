@@ -5,6 +5,8 @@ import torch
 from pdeplus.augment.base import Augmentor
 from pdeplus.augment.identity import Identity
 from pdeplus.data.base import Batch
+from pdeplus.methods import IN_STAGES
+from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.resnet18 import build
 
 
@@ -15,6 +17,11 @@ class Darker(Augmentor):
 
     def __call__(self, x, generator=None):
         return 0.6 * x
+
+
+def in_stages(**options) -> PDEPlus:
+    """PDE+ after every stage, `method.name=pde_plus_stages`, with other options."""
+    return PDEPlus(**{**IN_STAGES, **options})
 
 
 def make_batch(seed=0):

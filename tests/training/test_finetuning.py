@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.pde_plus import in_stages
 from support.peers import peer
 from torch import nn
 from torch.nn import functional as F
@@ -18,7 +19,6 @@ from pdeplus.data._pictures import fit_square
 from pdeplus.data.base import Batch
 from pdeplus.data.image_folder import ImageFolder
 from pdeplus.methods.erm import ERM
-from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.models.resnet18 import build
 from pdeplus.training.config import Train, config_hash
 from pdeplus.training.distributed import Engine, named_device
@@ -60,7 +60,7 @@ def test_the_backbone_has_its_own_rate_and_norms_and_biases_do_not_decay():
 
 def test_add_blocks_are_no_part_of_the_backbone():
     model, settings = small(backbone_lr=0.001)
-    method = PDEPlus(schedule="alternating")  # whose task's optimiser has φ too
+    method = in_stages(schedule="alternating")  # whose task's optimiser has φ too
     net = method.prepare(model, torch.rand(2, 3, 8, 8))
     task = build_optimizers(method, net, settings)["task"]
     of = {id(p): group for group in task.param_groups for p in group["params"]}
@@ -113,7 +113,7 @@ def test_each_optimiser_clips_its_own_gradient():
     assert torch.allclose(second, torch.tensor([-0.3, -0.4]))  # together they would have cut it to a hundredth
 
 
-@pytest.mark.parametrize("method", [ERM(), PDEPlus(jsd=0, mixture=False)])
+@pytest.mark.parametrize("method", [ERM(), in_stages(jsd=0, mixture=False)])
 def test_class_weights_weigh_the_cross_entropy(method):
     net = method.prepare(build(classes=3, channels=3, width=4), torch.rand(2, 3, 8, 8)).eval()
     weights = torch.tensor([1.0, 2.0, 5.0])
@@ -199,7 +199,7 @@ def test_a_device_that_is_not_there_is_refused():
 
 
 def test_sigma_starts_at_the_distance_of_the_twins():
-    method = PDEPlus(scale_from="twins")
+    method = in_stages(scale_from="twins")
     torch.manual_seed(0)
     net = method.prepare(build(classes=3, channels=3, width=4), torch.rand(2, 3, 8, 8)).train()
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_sigma_starts_at_the_distance_of_the_twins():
         assert float(scale.mean()) == pytest.approx(max(told[f"sigma/{name}"], 0.002), rel=1e-4)
         assert float(scale.std()) < 1e-4 * float(scale.mean())
     assert told["sigma/layer4"] > 10 > told["sigma/layer1"]
-    assert PDEPlus().begin(net, batch_of(6)) == {}
+    assert in_stages().begin(net, batch_of(6)) == {}
 
 
 def test_a_part_is_resized_as_torch_resizes_it():

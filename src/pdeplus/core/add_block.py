@@ -16,6 +16,8 @@ Block = Literal["paper", "light"]
 """The layers of g_φ: the paper's, or light ones."""
 Head = Literal["softplus", "relu"]
 """What makes σ positive."""
+ScalePer = Literal["element", "sample"]
+"""What has a σ of its own: each element of the features (authors' code), or each sample (the paper's equation)."""
 Covariance = Literal["isotropic", "directional", "both"]
 """Of the noise: σ² I (the paper's), reach² v vᵀ with v the way to the twin (ours), or their sum (ours)."""
 
@@ -37,6 +39,7 @@ class ADDBlock(FollowsDiffusion):
         head: Head | Literal["none"] = "softplus",
         floor: float = 1e-3,
         initial_scale: float | None = 0.05,
+        scale_per: ScalePer = "element",
         prior: Prior = "gaussian",
         covariance: Covariance = "isotropic",
         reach: float = 0.5,
@@ -45,6 +48,7 @@ class ADDBlock(FollowsDiffusion):
         super().__init__()
         self.body, self.name, self.floor, self.reach = body, name, floor, reach
         self.head: Head | Literal["none"] = head
+        self.scale_per: ScalePer = scale_per
         self.prior: Prior = prior
         self.per: Per = per
         self.covariance: Covariance = covariance
@@ -64,11 +68,14 @@ class ADDBlock(FollowsDiffusion):
         nn.init.constant_(norm.bias, scale)
 
     def scale(self, h: Tensor) -> Tensor:
-        """σ = g_φ(h), of the shape of `h`."""
+        """σ = g_φ(h), of the shape of `h`; with one σ per sample, the root mean square over its elements."""
         z = self.body(h)
         if self.head == "none":
             return z
-        return F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
+        scale = F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
+        if self.scale_per == "element":
+            return scale
+        return scale.square().mean(tuple(range(1, h.ndim)), keepdim=True).sqrt().expand_as(h)
 
     def forward(self, h: Tensor) -> Tensor:
         context = context_of(self)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
 from ..functional import Per, Prior
-from .add_block import ADDBlock, Block, Covariance, Head, body_for, input_body
+from .add_block import ADDBlock, Block, Covariance, Head, ScalePer, body_for, input_body
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
 from .network import evaluating, find_modules, output_shapes
 from .placement import channels_last, stages_of
@@ -65,6 +65,7 @@ def add_diffusion(
     head: Head = "softplus",
     floor: float = 1e-3,
     initial_scale: float | None = 0.05,
+    scale_per: ScalePer = "element",
     prior: Prior = "gaussian",
     covariance: Covariance = "isotropic",
     reach: float | Sequence[float] = 0.5,
@@ -85,14 +86,15 @@ def add_diffusion(
         floor: least σ of the softplus head.
         initial_scale: σ of every element before the first update; None keeps the normalisation's start
             (σ near 0.8 for softplus, as large as the features).
+        scale_per: σ for each element of the features (authors' code), or one for each sample, G(x, t) in the paper.
         prior: family of the noise.
         covariance: isotropic (the paper's), directional (ours: along the way to each sample's twin, for batches of two
             views in `diffusion(net, twins=True)`; without parameters) or both.
         reach: standard deviation along that way, in units of its length; one number, or one for each place.
         per: one random number along that way for each sample, for each of its positions or each of its channels.
     """
-    given = {"block": block, "head": head, "prior": prior, "covariance": covariance, "per": per}
-    for (name, value), choices in zip(given.items(), (Block, Head, Prior, Covariance, Per), strict=True):
+    given = {"block": block, "head": head, "scale_per": scale_per, "prior": prior, "covariance": covariance, "per": per}
+    for (name, value), choices in zip(given.items(), (Block, Head, ScalePer, Prior, Covariance, Per), strict=True):
         check_choice(name, value, choices)
     _check_example(model, example)
     after = stages_of(model, example) if after == "auto" else after
@@ -110,6 +112,7 @@ def add_diffusion(
             head=head,
             floor=floor,
             initial_scale=initial_scale,
+            scale_per=scale_per,
             prior=prior,
             covariance=covariance,
             reach=far,

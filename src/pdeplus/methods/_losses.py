@@ -21,6 +21,7 @@ from ..core.network import logits_of
 from ..core.surgery import add_blocks_of
 from ..data.base import Batch
 from ..errors import UserError
+from . import IN_STAGES
 from .augmix import AugMixTraining
 from .base import Method, Views
 from .pde_plus import PDEPlus, theta_and_phi
@@ -55,15 +56,16 @@ class _Loss(nn.Module, ABC):
         self.metrics: dict[str, Tensor] = {}
         """What the method measured of the last batch: accuracy on its views, the mean σ of every block."""
 
-    def forward(self, images: Tensor, labels: Tensor, net: nn.Module | None = None) -> Tensor:
+    def forward(self, images: Tensor, labels: Tensor, net: nn.Module | None = None, progress: float = 1.0) -> Tensor:
         """The loss of a batch, a mean over its images.
 
         Args:
             images: float B×C×H×W, as the network takes them.
             labels: class numbers, int64 B.
             net: what wraps the network where a library hands it out wrapped (the Trainer's `model`); else its own.
+            progress: share of the training that is over, from 0 to 1; PDE+ begins to diffuse at its `diffuse_after`.
         """
-        net, batch = self.net if net is None else net, self._batch(images, labels)
+        net, batch = self.net if net is None else net, replace(self._batch(images, labels), progress=progress)
         if not net.training:
             weights = batch.class_weights
             loss = F.cross_entropy(
@@ -93,17 +95,20 @@ class _Loss(nn.Module, ABC):
 
 @final
 class PDEPlusLoss(_Loss):
-    """PDE+'s fused objective: cross-entropy and agreement of diffused views, and the coverage loss of φ.
+    """PDE+'s fused objective: cross-entropy of diffused views, and the coverage loss of φ.
 
     g_φ sees detached features: φ gets the gradient of both terms, and the rest of the network that of the task alone.
     The noise's covariance (isotropic, directional or both), its prior and its head are those that `add_diffusion` gave
     the network.
 
     Args:
-        net: made by `add_diffusion`.
+        net: made by `add_diffusion`. Where its images diffuse (`after=["input"]`), the next four are by default as in
+            `method.name=pde_plus`; where features do, as in `pde_plus_stages`.
         augmentor: what makes similar samples of images in [0, 1].
-        jsd: weight of the agreement of the predictions; 0 for none, as in the paper.
+        jsd: weight of the agreement of the predictions of two views; 0 for none, as in the paper.
         views: whose cross-entropy is the task.
+        share: of a batch's rows, those that diffuse.
+        diffuse_after: share of the training in which nothing diffuses yet, by the `progress` of each call.
         agreeing: views that agree.
         coverage_weight: of the coverage loss.
         coverage_images: φ learns from at most so many images of a batch.
@@ -120,8 +125,10 @@ class PDEPlusLoss(_Loss):
         net: nn.Module,
         *,
         augmentor: Given = "augmix",
-        jsd: float = 6.0,
-        views: Views = "original+augmented",
+        jsd: float | None = None,
+        views: Views | None = None,
+        share: float | None = None,
+        diffuse_after: float | None = None,
         agreeing: Literal[2, 3] = 2,
         coverage_weight: float = 1.0,
         coverage_images: int = 256,
@@ -135,13 +142,15 @@ class PDEPlusLoss(_Loss):
         block = add_blocks_of(net)[0]
         if block.head == "none":
             raise UserError("the network's noise has a scale that is given, not learnt; make it with add_diffusion")
+        places = tuple(one.name for one in add_blocks_of(net))
+        given = {"jsd": jsd, "views": views, "share": share, "diffuse_after": diffuse_after}
+        usual = {} if places == ("input",) else IN_STAGES
         method = PDEPlus(
+            **{**usual, "placement": places, **{key: value for key, value in given.items() if value is not None}},
             covariance=block.covariance,
             head=block.head,
             prior=block.prior,
             augmentor=_augmentor(augmentor, mean, std),
-            jsd=jsd,
-            views=views,
             agreeing=agreeing,
             coverage_weight=coverage_weight,
             coverage_images=coverage_images,
@@ -149,13 +158,16 @@ class PDEPlusLoss(_Loss):
         )
         super().__init__(net, method, generator=generator, label_smoothing=label_smoothing, class_weights=class_weights)
 
-    def parameter_groups(self, lr: float, diffusion_lr: float = 0.001) -> list[dict[str, Any]]:
+    def parameter_groups(self, lr: float, diffusion_lr: float | None = None) -> list[dict[str, Any]]:
         """Groups for one optimiser, or for one each: the network's parameters and, without weight decay, φ.
 
-        With directional diffusion there is no φ, and one group. φ learns by Adam or AdamW; under SGD it hardly moves.
+        None is the method's own rate for φ, 0.005 where images diffuse and 0.001 where features do. With directional
+        diffusion there is no φ, and one group. φ learns by Adam or AdamW; under SGD it hardly moves.
         """
         theta, phi = theta_and_phi(self.net)
         groups: list[dict[str, Any]] = [{"params": theta, "lr": lr}]
+        assert isinstance(self.method, PDEPlus)
+        diffusion_lr = self.method.diffusion_lr if diffusion_lr is None else diffusion_lr
         return groups + ([{"params": phi, "lr": diffusion_lr, "weight_decay": 0.0}] if phi else [])
 
     def start_scales(self, images: Tensor, labels: Tensor) -> dict[str, float]:

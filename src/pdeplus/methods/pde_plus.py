@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from .._lib.registry import NEW
+from .._lib.registry import NEW, new_since
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..core.add_block import Block, Covariance, Head
+from ..core.add_block import Block, Covariance, Head, ScalePer
 from ..core.batch_norm import unchanged_buffers
 from ..core.context import Trace, diffusion
 from ..core.network import logits_of
@@ -53,7 +53,7 @@ LEAST_VARIANCE = 1e-6
 @final
 @dataclass(frozen=True, kw_only=True)
 class PDEPlus(WithViews):
-    """Adaptive distributional diffusion. The defaults are the preset `pde_plus`."""
+    """Adaptive distributional diffusion. The defaults are ours; `pde_plus_stages` is nearer the paper."""
 
     covariance: Covariance = field(default="isotropic", metadata=NEW)
     """Of the noise: isotropic with the learnt scale σ (paper); directional, along the way to the twin (ours): no φ, no
@@ -62,23 +62,26 @@ class PDEPlus(WithViews):
     """Directional: standard deviation along the way to the twin, in units of its length; a number, or one per block."""
     per: Per = field(default="sample", metadata=NEW)
     """Directional: one random number for each sample, for each of its positions or for each of its channels."""
-    placement: Literal["stage", "block", "input"] | tuple[str, ...] = "stage"
-    """ADD blocks after each stage (authors' code), each residual block (paper) or the named modules; "input", also as
-    the first name, is one on the images before the network (ours)."""
-    share: float = field(default=1.0, metadata=NEW)
-    """Of a batch's rows, those that diffuse: all (paper), or a part (ours), so that BatchNorm's statistics, which serve
-    a network without noise at test, are not of noisy features alone."""
-    diffuse_after: float = field(default=0.0, metadata=NEW)
-    """Share of the training, its first part, in which nothing diffuses yet (ours); σ is learnt meanwhile."""
+    placement: Literal["stage", "block", "input"] | tuple[str, ...] = "input"
+    """ADD blocks on the images before the network (ours), after each stage (authors' code), each residual block (paper)
+    or the named modules, of which the first may be "input"."""
+    share: float = field(default=0.3, metadata=new_since(1.0))
+    """Of a batch's rows, those that diffuse: all (1, paper), or a part (ours), so that BatchNorm's statistics, which
+    serve a network without noise at test, are not of noisy features alone."""
+    diffuse_after: float = field(default=0.6, metadata=new_since(0.0))
+    """Share of the training, its first part, in which nothing diffuses yet (ours; 0, paper); σ is learnt meanwhile."""
     block: Block = "light"
     """A light ADD block (a depthwise and a pointwise convolution), or the paper's, thirty times as large."""
     head: Head = "softplus"
     """What makes σ positive: softplus with a floor, or ReLU (authors' code; σ can be 0)."""
     initial_scale: float = 0.05
     """σ at the start; 0 leaves it to BatchNorm, which starts it as large as the features."""
-    scale_from: Literal["given", "twins"] = field(default="given", metadata=NEW)
+    scale_from: Literal["given", "twins"] = field(default="twins", metadata=new_since("given"))
     """σ at the start: initial_scale in every block, or (ours) in each block the root mean square of h(a(x)) - h(x) over
     the first batch, which a pretrained network needs: its features may be a hundred times as large."""
+    scale_per: ScalePer = field(default="sample", metadata=new_since("element"))
+    """σ for each element of the features (authors' code), or one for each sample, as G(x, t) in the paper's equation:
+    the parts of an image that an augmentation leaves alone then diffuse as far as the others."""
     sigma_is: Literal["std", "variance"] = "std"
     """What σ is in the coverage loss; the noise always uses it as a standard deviation."""
     prior: Prior = "gaussian"
@@ -101,21 +104,20 @@ class PDEPlus(WithViews):
     """False is an older name of method.views='original' without agreement, the paper's "PDE+ w/o aug"."""
     supervised: Literal["both", "original"] = "both"
     """"original" is an older name of method.views='original'."""
-    views: Views = "original+augmented"
-    """Whose cross-entropy is the task: the mixture of the paper; both augmented (authors' code); or that of the first
-    view alone. To an original an augmentation is similar: it is covered, and agrees, but has no label. To a single
-    augmentation its original is."""
+    views: Views = "augmented"
+    """Whose cross-entropy is the task: one augmentation's (ours), to which its original is similar; the mixture of the
+    paper, original+augmented; both augmented (authors' code); or the original's alone, to which an augmentation is
+    similar: it is covered, and agrees, but has no label."""
     agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
     """Views that agree: those that are covered by each other, or one more augmentation, or the original, besides."""
     augmentor: Augmentor = AugMix()
     """What makes semantically similar samples."""
-    diffusion_lr: float = 0.001
+    diffusion_lr: float = 0.005
     """Learning rate of Adam on φ."""
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
     """Schedule of that learning rate: constant, or the run's own warm-up and cosine."""
-    jsd: float = 6.0
-    """Weight of the agreement of the diffused predictions (Jensen-Shannon, as in AugMix; ours); 0 for none (paper,
-    authors). Without the mixture there is but one prediction, and none."""
+    jsd: float = 0.0
+    """Weight of the agreement of the diffused predictions of two views (Jensen-Shannon, as in AugMix; ours)."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
@@ -127,11 +129,14 @@ class PDEPlus(WithViews):
         self.check_agreement()
         check_range(2, math.inf, coverage_images=self.coverage_images)
         check_range(0, 1, share=self.share, diffuse_after=self.diffuse_after)
-        plain = {"method.schedule": "fused", "method.covariance": "isotropic"}
         if self.share < 1 or self.diffuse_after:
-            for key, value in plain.items():
-                if getattr(self, key.removeprefix("method.")) != value:
-                    raise UserError(f"method.share and method.diffuse_after need {key}={value!r}")
+            for key, value in {"schedule": "fused", "covariance": "isotropic"}.items():
+                if getattr(self, key) != value:
+                    named = "pde_plus_directional" if self.covariance == "directional" else "pde_plus_stages"
+                    raise UserError(
+                        f"method.{key}={getattr(self, key)!r} needs method.share=1 and method.diffuse_after=0: "
+                        f"take method.name={named}"
+                    )
         if self.covariance != "isotropic":
             if not (self.schedule == "fused" and self.number == 2):
                 need = (
@@ -162,7 +167,7 @@ class PDEPlus(WithViews):
         other = [] if isinstance(self.augmentor, AugMix) else [type(self.augmentor).__name__]
         other += [] if self.prior == "gaussian" else [self.prior]
         other += {"isotropic": [], "directional": ["directional"], "both": ["isotropic + directional"]}[self.covariance]
-        other += ["input"] if self.of_images else []
+        other += ["ours"] if self.of_images else []
         without = self.number == 1 and self.chosen == "original"
         return "PDE+" + " w/o aug" * without + f" ({', '.join(other)})" * bool(other)
 
@@ -200,6 +205,7 @@ class PDEPlus(WithViews):
             block=self.block,
             head=self.head,
             initial_scale=self.initial_scale or None,
+            scale_per=self.scale_per,
             prior=self.prior,
             covariance=self.covariance,
             reach=self.reach,

@@ -107,6 +107,7 @@ class PDEPlusCombined(WithViews):
             placement=self.placement,
             block=self.block,
             initial_scale=self.initial_scale,
+            scale_per="element",
             diffusion_lr=self.diffusion_lr,
             samples=self.samples,
             average=self.average,

@@ -288,13 +288,13 @@ def config_hash(config: Config) -> str:
 
 
 def _leave_out_new(table: dict[str, Any], kind: Any) -> None:
-    """Remove the options that older configs lack and that have their defaults, of nested parts too."""
+    """Remove the options that older configs lack and that are as they were before, of nested parts too."""
     if not is_dataclass(kind):
         return
     hints = get_type_hints(kind)
     for option in fields(kind):
         value, family = table.get(option.name), getattr(hints[option.name], "family", None)
-        if "new" in option.metadata and value == option.default:
+        if "new" in option.metadata and value == option.metadata.get("before", option.default):
             del table[option.name]
         elif family and isinstance(value, dict):
             part = cast(dict[str, Any], value)
@@ -321,8 +321,18 @@ def _part(key: str, value: Any) -> Part:
     if key == "method" and name in VARIANTS:
         name, usual = VARIANTS[name]
         options = {**usual, **options}
-    check_options(find(FAMILY_OF[key], name), options, where=key, **RULES.get(key, {}))
+    kind = find(FAMILY_OF[key], name)
+    options = _as_written(kind, options)
+    check_options(kind, options, where=key, **RULES.get(key, {}))
     return Part(name=name, options=options)
+
+
+def _as_written(kind: Any, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a run's own config, which has all there were: what it lacks is newer, and is as it was before."""
+    own = fields(kind) if is_dataclass(kind) else ()
+    if not all(option.name in options for option in own if "new" not in option.metadata):
+        return options
+    return {option.name: option.metadata["before"] for option in own if "before" in option.metadata} | {**options}
 
 
 def _table(key: str, value: Any) -> Mapping[str, Any]:
