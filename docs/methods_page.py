@@ -10,7 +10,7 @@ from functools import cache
 from pdeplus._lib import registry
 from pdeplus.evaluation.cost import training_flops
 from pdeplus.methods.base import Method, overlaps_of
-from pdeplus.studies.experiment import named_methods, settings
+from pdeplus.studies.experiment import named_methods
 from pdeplus.training.config import Config, Part
 from pdeplus.training.run_folder import Expects, build_source
 
@@ -19,7 +19,8 @@ INTRODUCTION = """\
 Every training method, with a card for each: idea, formula, source, cost, published results. FLOPs are those of a
 training step with the default options (ResNet-18, 32 × 32 pixels) relative to ERM's; of augmentations only convolutions
 are counted. Seen in training: test corruptions that the method applies to training images ([overlap
-audit](evaluation.md#a-protocol-that-does-not-leak)). Numbers in the cards are the literature's; ours are in
+audit](evaluation.md#a-protocol-that-does-not-leak)). A name without a card is a method with certain options, which
+`pdeplus list methods` shows. Numbers in the cards are the literature's; ours are in
 [the study](study.md), and [choose a method](choose.md) compares. (`python docs/methods_page.py` writes this page
 from the top of each file in `src/pdeplus/methods/`.)
 
@@ -62,7 +63,7 @@ def methods_page() -> str:
     for name, part in named_methods().items():
         method: Method = registry.build("methods", part.name, part.options)
         label, title = method.label, card(part.name)["Title"].rstrip(".")
-        shown = f"[`{name}`](#{name})" if not part.options else ", ".join(f"`{text}`" for text in settings(name))
+        shown = f"[`{name}`](#{name})" if not part.options else f"`{name}`"
         lines.append(f"| {shown} | {label} | {title} | {relative_cost(part):.2f} | {_seen(method)} |")
     for name in names:
         lines += ["", f"## {name}", "", f"**{card(name)['Title']}**", ""]

@@ -26,7 +26,7 @@ from pdeplus.evaluation.summary import scores, series_of
 from pdeplus.training.run_folder import build_method
 
 ROOT = Path(__file__).parents[1]
-MODELS = [ROOT / "results" / "weights" / name for name in ("erm", "augmix", "pde_plus_late")]
+MODELS = [ROOT / "results" / "weights" / name for name in ("erm", "augmix", "pde_plus")]
 STAGES = 4
 LIGHT = {
     "paper": "#ffffff",

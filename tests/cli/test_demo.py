@@ -15,7 +15,7 @@ TINY = ["model.width=16", "data.size=16", "train.limit=80", "train.epochs=1"]
 def test_demo_prints_a_table_writes_a_report_and_does_nothing_twice(tmp_path, capsys):
     demo.run_demo(tmp_path, TINY, seeds=1, jobs=1)
     shown = capsys.readouterr().out
-    for label in ("ERM", "AugMix", "PDE+, late (ours)"):
+    for label in ("ERM", "AugMix", "PDE+ (ours)"):
         assert f"| {label} |" in shown
     assert "against AugMix points of corrupted accuracy, one seed" in shown
     assert (tmp_path / "table.md").read_text() in shown

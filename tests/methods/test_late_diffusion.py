@@ -15,9 +15,7 @@ from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.fixed_diffusion import FixedDiffusion
 from pdeplus.methods.pde_plus import PDEPlus
 
-LATE = PDEPlus(
-    augmentor=Darker(), views="augmented", jsd=0, placement="input", share=0.5, diffuse_after=0.6, scale_from="twins"
-)
+LATE = PDEPlus(augmentor=Darker(), share=0.5)
 
 
 def goal_of(method, net, progress):
@@ -52,6 +50,30 @@ def test_sigma_starts_at_the_distance_of_an_augmentation_from_its_original():
     assert LATE.begin(net, make_batch()) == {"sigma/input": pytest.approx(distance, rel=1e-5)}
     coverage = goal_of(LATE, net, progress=0.0).parts["coverage"].item()
     assert coverage == pytest.approx(math.log(distance) + 0.5, rel=1e-4)
+
+
+def test_one_sigma_per_sample_is_the_root_mean_square_of_its_elements():
+    like = {"after": ["0"], "example": torch.zeros(2, 3, 8, 8), "initial_scale": None}
+    x, found = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0)), {}
+    for per in ("element", "sample"):
+        torch.manual_seed(0)
+        net = pp.add_diffusion(nn.Sequential(nn.Identity()), scale_per=per, **like).eval()
+        with torch.no_grad(), pp.diffusion(net, generator=torch.Generator().manual_seed(1)) as trace:
+            moved = net(x)
+        found[per] = trace.scales[0]
+    expected = found["element"].square().mean((1, 2, 3), keepdim=True).sqrt()
+    assert found["element"].std() > 0.01
+    torch.testing.assert_close(found["sample"], expected.expand(4, 3, 8, 8))
+    noise = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(moved, x + expected * noise)
+
+
+def test_one_sigma_covers_a_sample_best_at_the_root_mean_square_distance():
+    x, twin = torch.zeros(1, 3, 8, 8), torch.zeros(1, 3, 8, 8)
+    twin[..., :4] = 0.4  # half of the image has not changed: a σ per element would go to 0 there
+    loss = [pp.functional.coverage_nll(twin, x, torch.full_like(x, s)).item() for s in (0.2, 0.4 / 2**0.5, 0.35)]
+    assert loss[1] < min(loss[0], loss[2])
+    assert loss[1] == pytest.approx(math.log(0.4 / 2**0.5) + 0.5)
 
 
 def test_nothing_diffuses_before_its_time():
@@ -112,8 +134,8 @@ def test_noise_on_images_is_named_as_overlap():
     [
         ({"share": 1.5}, "method.share=1.5"),
         ({"diffuse_after": -0.1}, "method.diffuse_after=-0.1"),
-        ({"share": 0.5, "schedule": "alternating"}, "need method.schedule='fused'"),
-        ({"diffuse_after": 0.5, "covariance": "directional"}, "need method.covariance='isotropic'"),
+        ({"share": 0.5, "schedule": "alternating"}, "method.schedule='alternating' needs method.share=1 .* take method.name=pde_plus_stages"),
+        ({"diffuse_after": 0.5, "covariance": "directional"}, "covariance='directional' needs .* take method.name=pde_plus_directional"),
     ],
 )
 def test_what_cannot_be_is_refused(options, named):

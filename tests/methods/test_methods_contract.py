@@ -13,6 +13,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._lib import registry
 from pdeplus.augment.crop_flip import CropFlip
+from pdeplus.methods import IN_STAGES
 from pdeplus.methods.base import Method, with_samples
 from pdeplus.methods.erm import ERM
 from pdeplus.models.resnet18 import build
@@ -28,8 +29,8 @@ VARIANTS = {
     "en_resnet_pgd": ("en_resnet", {"adversarial": True, "members": 2, "steps": 2}),
     "pgd in three steps": ("pgd", {"steps": 3, "random_start": True}),
     "pde_plus, laplace": ("pde_plus", {"prior": "laplace"}),
-    "pde_plus, authors": ("pde_plus", {"schedule": "authors", "coverage_gradient": "through"}),
-    "pde_plus, alternating": ("pde_plus", {"schedule": "alternating"}),
+    "pde_plus_stages, authors": ("pde_plus", {**IN_STAGES, "schedule": "authors", "coverage_gradient": "through"}),
+    "pde_plus_stages, alternating": ("pde_plus", {**IN_STAGES, "schedule": "alternating"}),
     "pde_plus_combined, perturbed guidance": ("pde_plus_combined", {"epsilon": 0.05}),
 }
 every_variant = pytest.mark.parametrize(("name", "options"), VARIANTS.values(), ids=list(VARIANTS))

@@ -1,6 +1,7 @@
 """Precedence, checking and round trip of configs."""
 
 import tomllib
+from dataclasses import fields
 
 import pytest
 import tomli_w
@@ -8,6 +9,7 @@ import tomli_w
 import pdeplus as pp
 from pdeplus.errors import UserError
 from pdeplus.methods import VARIANTS
+from pdeplus.methods.pde_plus import PDEPlus
 from pdeplus.training.config import config_hash, from_tables, presets, to_tables
 
 
@@ -59,12 +61,22 @@ def test_another_name_drops_the_options_of_the_one_beneath():
 
 
 def test_a_variant_is_its_method_with_options_that_may_be_changed():
-    late = pp.load_config("fast", ["method.name=pde_plus_late", "method.share=0.2"]).method
-    assert (late.name, late.options["placement"], late.options["diffuse_after"]) == ("pde_plus", ["input"], 0.6)
-    assert late.options["share"] == 0.2
+    in_stages = pp.load_config("fast", ["method.name=pde_plus_stages", "method.share=0.2"]).method
+    assert (in_stages.name, in_stages.options["placement"], in_stages.options["jsd"]) == ("pde_plus", "stage", 6)
+    assert in_stages.options["share"] == 0.2
     for name, (method, options) in VARIANTS.items():
         spelt = {"method": {"name": method, **options}}
         assert config_hash(from_tables({"method": {"name": name}})) == config_hash(from_tables(spelt))
+
+
+def test_a_runs_config_from_before_an_option_means_what_it_did():
+    """The config of a run names every option of its day: what it lacks is newer and had no effect then."""
+    then = to_tables(pp.load_config("demo", ["method.name=pde_plus_stages"]))
+    newer = [option.name for option in fields(PDEPlus) if "before" in option.metadata]
+    assert sorted(newer) == ["diffuse_after", "scale_from", "scale_per", "share"]
+    lacking = {key: value for key, value in then["method"].items() if key not in newer}
+    assert to_tables(from_tables({**then, "method": lacking})) == then
+    assert to_tables(from_tables({"method": {"name": "pde_plus"}}))["method"]["share"] == 0.3
 
 
 @pytest.mark.parametrize("preset", presets())
@@ -81,7 +93,8 @@ def test_label_smoothing_has_an_old_name_which_hashes_still_have(table, tmp_path
     """The hashes are those that load_config gave when it was an option of each method, and AugMix had one variant."""
     setting = f"{table}.label_smoothing=0.05"
     for preset, known in (("demo", "2feca643ca83"), ("authors", "7874f784c654")):
-        config = pp.load_config(preset, [setting, "method.augmentor.variant=published"])
+        then = ["method.name=pde_plus_stages"] * (preset == "demo")
+        config = pp.load_config(preset, [*then, setting, "method.augmentor.variant=published"])
         assert (config.train.label_smoothing, config_hash(config)) == (0.05, known)
         assert "label_smoothing" not in to_tables(config)["method"]
     for base in ("authors", "demo"):  # whose own is 0.12 and 0

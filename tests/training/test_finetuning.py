@@ -312,8 +312,8 @@ def test_the_preset_fine_tunes_a_pretrained_network_on_a_folder(pictures, tmp_pa
     assert run.config.data.options["read_size"] == 37
     (line,) = lines
     assert "mean [0.485, 0.456, 0.406]" in line
-    assert "ADD blocks after layer1, layer2, layer3, layer4" in line
+    assert "an ADD block on the images" in line
     assert "a new head for 2 classes" in line
     record = run.metrics[0]
-    assert record["start/sigma/layer4"] > 0
+    assert record["start/sigma/input"] > 0
     assert run.model(torch.rand(2, 3, 32, 32)).shape == (2, 2)

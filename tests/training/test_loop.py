@@ -111,7 +111,7 @@ def test_constant_groups_keep_their_rate():
 
 
 def test_a_run_folder_holds_everything(tmp_path):
-    run = pp.train(quick("method.name=pde_plus"), tmp_path / "run")
+    run = pp.train(quick("method.name=pde_plus_stages"), tmp_path / "run")
     assert run.finished
     assert [record["epoch"] for record in run.metrics] == [1, 2]
     keys = set(run.metrics[0])
@@ -184,7 +184,7 @@ def test_average_of_weights(tmp_path, monkeypatch):
 def test_options_of_the_loop(tmp_path, option):
     drop = "data.size" if option.startswith("data.name") else "none"
     overrides = [o for o in QUICK if not o.startswith(drop)]
-    config = pp.load_config("demo", [*overrides, option])
+    config = pp.load_config("demo", [*overrides, "method.name=pde_plus_stages", option])
     run = pp.train(config, tmp_path / "run")
     assert all(math.isfinite(value) for record in run.metrics for value in record.values())
     assert isinstance(run.model, torch.nn.Module)

@@ -3,18 +3,19 @@
 Idea: a residual network carries its input along a transport equation; a diffusion term makes the solution smooth.
 How far each feature diffuses is learnt, so that the neighbourhood of a sample holds its augmentations, and so,
 perhaps, corruptions that nobody has seen.
-Formula: after each stage an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
-Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything:
-CE on [x; a(x)], both diffused ("mixture"), and, ours, jsd · JS(p(x), p(a(x))), the agreement of those two predictions.
+Formula: an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
+Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything: CE of
+what has diffused. The paper has a block after each stage or residual block, and CE on [x; a(x)] ("mixture").
+The default (ours): one block on the images themselves, h_0 = a(x), whose σ, one number for each image, covers x; it
+diffuses 30 % of each batch (`share`), in the last 40 % of the training (`diffuse_after`). One pass, as AugMix's.
+In stages (`pde_plus_stages`): a block after each stage, CE on [x; a(x)] and, ours, jsd · JS(p(x), p(a(x))).
 Directional (ours, `covariance`): h_l + s ε (h_l(a(x)) - h_l(x)), ε ~ N(0, 1), and likewise for a(x); no φ, no coverage.
-Late (ours, `placement` = "input", `share`, `diffuse_after`): the images themselves diffuse, some of each batch, towards
-the end of the training: CE on a(x) + σ(a(x)) · N(0, I), σ covers x. No other pass is needed: AugMix's cost.
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024.
-Defaults: AugMix of severity 3, width 3 and nine operations; a light block after each stage, σ from 0.05; Adam
-0.001 on φ; jsd 6; one backward pass for both objectives; no noise at test. Presets: pde_plus, paper (its E = 10 is the
-authors' code's, the paper gives none), authors (torchvision's AugMix). What differs between them: docs/fidelity.md.
-Cost: a gradient-free pass of one image, and a forward and backward pass of two: 7.1 forward passes' worth against
-ERM's 3, with the paper's block, which is as large as the network, 10.8; AugMix once. A sample at test is a pass.
+Defaults: AugMix of severity 3, width 3 and nine operations; σ from the first batch's ‖a(x) - x‖; Adam 0.005 on φ (in
+stages: light blocks, σ from 0.05, Adam 0.001, jsd 6); one backward pass for both objectives; no noise at test. Presets:
+pde_plus, paper (its E = 10 is the authors' code's, the paper gives none), authors. How they differ: docs/fidelity.md.
+Cost: ERM's and AugMix once. In stages: a gradient-free pass of one image, and a forward and backward pass of two, 7.1
+forward passes' worth against ERM's 3, with the paper's block 10.8. A sample at test is a pass.
 Published: ResNet-18, accuracy clean / corrupted: CIFAR-10 95.59 / 89.11, CIFAR-100 78.84 / 65.62 (no noise at test).
 """
 

@@ -32,6 +32,7 @@ from ..augment.base import Augmentor
 from ..augment.resized_crop import ResizedCrop
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
+from ..core.surgery import INPUT
 from ..data._pictures import Files
 from ..data.base import Images, Source, split
 from ..errors import RunFailed, Stopped, UserError, check_choice
@@ -324,7 +325,8 @@ def train_or_resume(config: Config, folder: Path, *, watch: Watch | None = None)
 def about_network(config: Config, session: Session, expects: Expects) -> str:
     """What a network by URI takes and where its ADD blocks are, in one line."""
     places = [block.name for block in session.model.modules() if isinstance(block, ADDBlock)]
-    blocks = f"; ADD blocks after {', '.join(places)}" if places else ""
+    after = [place for place in places if place != INPUT]
+    blocks = "; an ADD block on the images" * (INPUT in places) + f"; ADD blocks after {', '.join(after)}" * bool(after)
     return f"{config.model.name}: {expects.facts}; a new head for {len(expects.classes)} classes{blocks}"
 
 
