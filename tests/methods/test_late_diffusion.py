@@ -134,8 +134,11 @@ def test_noise_on_images_is_named_as_overlap():
     [
         ({"share": 1.5}, "method.share=1.5"),
         ({"diffuse_after": -0.1}, "method.diffuse_after=-0.1"),
-        ({"share": 0.5, "schedule": "alternating"}, "method.schedule='alternating' needs method.share=1 .* take method.name=pde_plus_stages"),
-        ({"diffuse_after": 0.5, "covariance": "directional"}, "covariance='directional' needs .* take method.name=pde_plus_directional"),
+        ({"share": 0.5, "schedule": "alternating"}, "alternating' needs .* take method.name=pde_plus_stages"),
+        (
+            {"diffuse_after": 0.5, "covariance": "directional"},
+            "directional' needs .* take method.name=pde_plus_directional",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(options, named):

@@ -4,8 +4,8 @@ Idea: a residual network carries its input along a transport equation; a diffusi
 How far each feature diffuses is learnt, so that the neighbourhood of a sample holds its augmentations, and so,
 perhaps, corruptions that nobody has seen.
 Formula: an ADD block gives σ_l = g_φl(h_l), and h_l becomes h_l + σ_l · N(0, I). Coverage, for φ:
-Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything: CE of
-what has diffused. The paper has a block after each stage or residual block, and CE on [x; a(x)] ("mixture").
+Σ_l mean[log σ_l + (h_l(a(x)) - h_l(x))² / 2σ_l²], a mean over elements where the paper sums. Task, for everything: CE
+of what has diffused. The paper has a block after each stage or residual block, and CE on [x; a(x)] ("mixture").
 The default (ours): one block on the images themselves, h_0 = a(x), whose σ, one number for each image, covers x; it
 diffuses 30 % of each batch (`share`), in the last 40 % of the training (`diffuse_after`). One pass, as AugMix's.
 In stages (`pde_plus_stages`): a block after each stage, CE on [x; a(x)] and, ours, jsd · JS(p(x), p(a(x))).
