@@ -1,6 +1,6 @@
 """From a pretrained network to a robust one: python examples/newcomer.py FOLDER MODEL [KEY=VALUE …]
 
-FOLDER has train/ and test/ with one folder per class; MODEL is a URI such as timm:resnet18.a1_in1k; settings may follow.
+FOLDER has train/ and test/ with one folder per class; MODEL is a URI such as timm:resnet18.a1_in1k.
 The network is tested, fine-tuned with PDE+, compared with its state before, exported and saved in the current folder.
 """
 

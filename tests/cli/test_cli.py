@@ -298,7 +298,7 @@ def test_a_terminal_sees_progress(tmp_path):
 def test_an_experiment_is_not_taken_for_a_preset(capsys):
     code, _, told = answer(capsys, "train", "table1_cifar10")
     assert code == 2
-    assert told == "pdeplus: table1_cifar10 is an experiment, of several runs: pdeplus reproduce table1_cifar10\n"
+    assert told == "pdeplus: table1_cifar10 is an experiment; run it with: pdeplus reproduce table1_cifar10\n"
 
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path):

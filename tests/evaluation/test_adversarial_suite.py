@@ -212,7 +212,7 @@ def test_the_command_prints_a_line_of_results_and_the_checks(erm, tmp_path, caps
         call(tmp_path, str(erm.path), "--attack", "pgd")
     with pytest.raises(UserError, match="steps=3: the attack fgsm has no steps"):
         call(tmp_path, *words, "--attack", "fgsm")
-    with pytest.raises(UserError, match="'8/0' is no number such as 0.03 or 8/255"):
+    with pytest.raises(UserError, match="'8/0' is not a number such as 0.03 or 8/255"):
         call(tmp_path, "run", "--epsilon", "8/0")
 
 

@@ -1,4 +1,4 @@
-"""List what there is to choose from, with its options.
+"""List methods, models, data sets and other choices, with their options.
 
 pdeplus list methods
 """

@@ -160,7 +160,7 @@ def _check_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> Non
             model(**example) if isinstance(example, Mapping) else model(example)
     except (RuntimeError, TypeError, ValueError) as error:
         reason = textwrap.shorten(str(error), 160, placeholder=" …")
-        raise UserError(f"the network cannot take the example, {shape}: {reason}; give a batch as it takes") from error
+        raise UserError(f"the network cannot take the example, {shape}: {reason}; give one that it takes") from error
 
 
 def add_noise(

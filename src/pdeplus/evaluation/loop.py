@@ -237,12 +237,12 @@ def _models(
         return
     check_choice("selection", selection, Selection)
     if selection == "given":
-        raise UserError("selection='given' is for models that are no runs; choose last, validation or oracle")
+        raise UserError("selection='given' is for models that are not runs; choose last, validation or oracle")
     wanted, channels = model.expects.shape[0], tests.sets[0].shape[0]
     if wanted != channels:
         raise UserError(f"{model.path} takes images of {wanted} channels, those of {tests.data} have {channels}")
     if selection == "oracle" and tests.name == "cbar":
-        raise UserError("selection='oracle' would choose on C̄, which is for testing alone; choose last or validation")
+        raise UserError("selection='oracle' would select on C̄, which is only for testing; choose last or validation")
     if selection == "oracle" and not model.kept:
         way_out = "train with train.keep_every=1 for selection=oracle, or select on validation"
         raise UserError(f"{model.path} kept no epochs' weights; {way_out}")
@@ -424,4 +424,4 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     if record.accuracy <= bound < 1:
         found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
         way_out = "put any normalisation, resizing or order of classes into the model"
-        warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=7)
+        warnings.warn(f"{found}; it receives floats in [0, 1], B×C×H×W: {way_out}", stacklevel=7)

@@ -223,7 +223,7 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def parse(line: str | bytes, where: str) -> Record:

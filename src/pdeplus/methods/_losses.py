@@ -134,7 +134,7 @@ class PDEPlusLoss(_Loss):
     ) -> None:
         block = add_blocks_of(net)[0]
         if block.head == "none":
-            raise UserError("the network's noise has a scale that is given, not learnt; make it with add_diffusion")
+            raise UserError("the network's noise has a fixed scale, not a learnt one; use add_diffusion")
         method = PDEPlus(
             covariance=block.covariance,
             head=block.head,

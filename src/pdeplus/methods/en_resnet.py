@@ -45,7 +45,7 @@ class Ensemble(nn.Module):
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         if not members:
-            raise UserError("an ensemble of 0 networks says nothing; give it at least 1")
+            raise UserError("an ensemble needs at least 1 network")
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def redrawn(model: nn.Module) -> nn.Module:
             draw()
     pairs = zip(model.parameters(), net.parameters(), strict=True)
     if all(torch.equal(old, new) for old, new in pairs):
-        raise UserError(f"{type(model).__name__} has no layer with reset_parameters(): its copies would all be alike")
+        raise UserError(f"{type(model).__name__} has no layer with reset_parameters(): its copies would be the same")
     return net
 
 
@@ -92,7 +92,7 @@ class EnResNet(Method):
 
     def __post_init__(self) -> None:
         if self.members < 1:
-            raise UserError(f"method.members={self.members}: an ensemble needs networks; take 1 or more (published: 5)")
+            raise UserError(f"method.members={self.members}: an ensemble needs networks; use 1 or more (published: 5)")
         check_range(0, math.inf, noise=self.noise, step_size=self.step_size, samples=self.samples)
         check_range(0, 1, epsilon=self.epsilon)
         check_range(1, math.inf, steps=self.steps)

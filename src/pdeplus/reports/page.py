@@ -94,7 +94,7 @@ def report(
     book = replace(compose(material, baseline), try_next=tuple(try_next))
     labels = dict.fromkeys(line.series.label for chapter in book.chapters for line in chapter.group.lines)
     if baseline not in labels and baseline != BASELINE:
-        raise UserError(f"no series is called {baseline!r}, which --baseline names; there are {', '.join(labels)}")
+        raise UserError(f"--baseline {baseline!r} is not among the series: {', '.join(labels)}")
     make_folder(path.parent)
     write_file(path, page_text(book, title).encode())
     if files is not None:

@@ -127,7 +127,7 @@ class Train:
             if getattr(self, name) > 1:
                 raise UserError(f"train.{name}={getattr(self, name)} must lie between 0 and 1")
         if (self.backbone_lr or self.freeze_epochs) and (self.optimizer == "muon" or self.bias_lr or self.head_lr):
-            raise UserError("train.backbone_lr and freeze_epochs go with sgd and adamw, without bias_lr and head_lr")
+            raise UserError("train.backbone_lr and freeze_epochs need sgd or adamw, without bias_lr and head_lr")
         if self.wise_ft and not 0 < self.freeze_epochs < self.epochs:
             way_out = "so that there is a trained head on the pretrained network to go back to"
             raise UserError(f"train.wise_ft=true needs train.freeze_epochs of 1 to {self.epochs - 1}, {way_out}")

@@ -144,7 +144,7 @@ class Run:
                 if is_epoch(record):
                     found.append(cast(Metrics, record))
             if len(found) < number:
-                raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
+                raise UserError(f"{path}: line {number} is damaged; remove it, or restore the file from a backup")
         if data and self.finished:
             check_sum(self.path, path, data)
         return found
@@ -167,7 +167,7 @@ class Run:
         if train is not None and train.keep_every:
             lacking = {*range(train.keep_every, train.epochs + 1, train.keep_every)} - {*found}
             if lacking:
-                way_out = "put it back from a copy, or delete the folder to go on without"
+                way_out = "restore it from a backup, or delete the folder to continue without them"
                 raise UserError(f"{self.path / 'epochs'} has no weights of epoch {min(lacking)}; {way_out}")
         return found
 
@@ -188,7 +188,7 @@ class Run:
             done = f"{len(scores)} of {self.config.train.epochs} epochs are done"
             raise UserError(f"{self.path} is unfinished, {done}; finish it: pdeplus train --resume {self.path}")
         if not scores:
-            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; put it back from a copy")
+            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; restore it from a backup")
         chosen = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
         return (len(scores) if only or selection == "last" else chosen), path
 
@@ -251,7 +251,7 @@ def train(
     config, given = with_given(config, settings, model, data, test)
     default, config = f"{config.name}-{config.method.name}-seed{config.seed}", replace(fitted(config), continues="")
     if out is None and (Path(default).name != default or "\\" in default):
-        raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
+        raise UserError(f"name={config.name!r} points outside runs; choose a folder with --out, or another name")
     folder, processes = Path(out) if out is not None else Path("runs") / default, join(config.train.device)
     replaces = force and processes.on_main(lambda: (folder / "config.toml").is_file())
     if not replaces:
@@ -297,7 +297,7 @@ def resume(
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
-            raise UserError(f"{path} has no checkpoint of the run that it continues; make it again from that run")
+            raise UserError(f"{path} has no checkpoint of the run that it continues; create it again from that run")
         if checkpoint is None and model is not None and not config.model.name.endswith(mark_of(model)):
             way_out = "give it with those that it began with, or train anew"
             raise UserError(f"{path} has no checkpoint yet, and the model has other weights; {way_out}")
@@ -377,7 +377,8 @@ def run_session(
 ) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
     processes, folder = session.processes, run.path
-    history, go_on = read_progress(checkpoint).history if checkpoint else [], f"go on: pdeplus train --resume {folder}"
+    history = read_progress(checkpoint).history if checkpoint else []
+    go_on = f"continue with: pdeplus train --resume {folder}"
     with processes.one_voice():
         try:
             session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
@@ -403,9 +404,7 @@ def run_session(
             done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
             raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
         except UserError as error:  # such as a picture that is gone
-            raise UserError(
-                str(error) if "--resume" in str(error) else f"{error}; put it right, then {go_on}"
-            ) from error
+            raise UserError(str(error) if "--resume" in str(error) else f"{error}; fix this, then {go_on}") from error
         except RunFailed as error:
             raise RunFailed(
                 f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
@@ -447,7 +446,7 @@ def build_network(config: Config, method: Method, expects: Expects, *, start: bo
     if config.train.batch_norm == "split" and not method.learns_plain:
         raise UserError(
             f"train.batch_norm=split: {method.label} trains with noise in every pass, so that statistics of plain "
-            "passes are never measured; take shared or recalibrate"
+            "passes are never measured; use shared or recalibrate"
         )
     given = {"classes": len(expects.classes), "channels": expects.shape[0]}
     name, options = config.model.name, config.model.options
