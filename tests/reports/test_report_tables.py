@@ -101,7 +101,7 @@ def test_gaps_are_named_and_never_averaged_over():
     records = [r for r in records if not (r.model == "PDE+" and r.seed == 2 and r.cell in lost)]
     tables = tables_of(only_group(records))
     assert "PDE+ seed 2 lacks 3 of 76 test sets: snow 1, fog 3, fog 4." in tables["summary"].notes
-    assert "corrupted over 2 of its 3 seeds" in said(tables["summary"])
+    assert "corrupted uses 2 of its 3 seeds" in said(tables["summary"])
     every = [r for r in records if r.model == "ERM" or r.seed == 2]
     table = tables_of(only_group(every))["summary"]
     assert row(table, "PDE+")["corrupted (15 × 5)"] == "—"

@@ -3,16 +3,17 @@
 Idea: by the Feynman-Kac formula an average over noisy residual networks solves a transport equation with diffusion,
 whose solution is smooth; a few jointly trained networks with noise stand for that average.
 Formula: every residual block's output h becomes h + c · std(h) · N(0, I), with one standard deviation over the whole
-tensor; the logits are the mean over M networks, and their CE trains all of them. With `adversarial` CE is taken at
-x + δ, where δ ascends it by PGD within ‖δ‖∞ ≤ 0.031. The noise stays on at test, where by std(h) an answer depends a
-little on the batch it is given in.
+tensor; the logits are the mean over M networks, and their CE trains all of them. With `adversarial` CE is taken at x +
+δ, where δ ascends it by PGD within ‖δ‖∞ ≤ 0.031. The noise stays on at test time, where, because of std(h), a
+prediction depends a little on its batch.
 Source: Wang et al., ResNets ensemble via the Feynman-Kac formalism to improve natural and robust accuracies, NeurIPS
 2019.
-Defaults: c = 0.1, M = 5 as published, natural training; PGD of 10 steps of 0.007 from a random start if asked for,
-against the noisy ensemble in train mode. One noisy pass at test, as published. members = 2 is a cheap substitute.
+Defaults: c = 0.1, M = 5 as published, training on clean images. With `adversarial`, PGD of 10 steps of 0.007 from a
+random start, against the noisy ensemble in train mode. One noisy pass at test time, as published. members = 2 is a
+cheap substitute.
 Cost: M forward and backward passes; (1 + steps) times that with PGD; at test M passes for each sample.
-Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 83.33 / 74.34, CIFAR-100 67.11 / 49.28 (PDE+ paper; so low a
-clean accuracy speaks for PGD training); clean accuracy of its authors' best model 85.62 (Wang et al., 2019).
+Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 83.33 / 74.34, CIFAR-100 67.11 / 49.28 (PDE+ paper; such a low
+clean accuracy suggests PGD training); clean accuracy of its authors' best model 85.62 (Wang et al., 2019).
 """
 
 import copy
