@@ -18,10 +18,10 @@ KEYS = ("Idea", "Formula", "Source", "Defaults", "Cost", "Published")
 INTRODUCTION = """\
 Every training method has a card: idea, formula, source, defaults, cost and published results. The column FLOPs has
 those of a training step with the default options (ResNet-18, 32 × 32 pixels) relative to ERM's; of the augmentations,
-only convolutions are counted. The column "seen in training" has the test corruptions that the method applies to training
-images ([overlap audit](evaluation.md#a-protocol-that-does-not-leak)). Numbers in the cards are from the literature; for
-our own, see [the study](study.md) and [choose a method](choose.md). (`python docs/methods_page.py` writes this page
-from the top of each file in `src/pdeplus/methods/`.)
+only convolutions are counted. The column "seen in training" has the test corruptions that the method applies to
+training images ([overlap audit](evaluation.md#a-protocol-that-does-not-leak)). Numbers in the cards are from the
+literature; for our own, see [the study](study.md) and [choose a method](choose.md). (`python docs/methods_page.py`
+writes this page from the top of each file in `src/pdeplus/methods/`.)
 
 Three options mean the same in every method that has them. `views` names the views in the cross-entropy: the `original`,
 an `augmented` view, the mean of both (`original+augmented`), or two augmentations, each with its own crop and flip

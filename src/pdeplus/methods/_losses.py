@@ -107,7 +107,7 @@ class PDEPlusLoss(_Loss):
         agreeing: views that agree.
         coverage_weight: of the coverage loss.
         coverage_images: φ learns from at most so many images of a batch.
-        twins: whose features are covered: those of a plain pass, or the diffused pass's own, which saves that pass.
+        twins: whose features are covered: of a plain pass, or of the diffused pass, which saves the plain pass.
         mean: with `std`, what the loader normalises images with: they are put back for the augmentation.
         std: see `mean`.
         label_smoothing: of the cross-entropy.

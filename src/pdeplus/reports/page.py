@@ -75,8 +75,8 @@ def report(
 ) -> Path:
     """Write a report as one self-contained HTML page and return its path.
 
-    The page is written whole or not at all, and holds all it needs. Series are compared only on the same images, and
-    nothing is averaged over missing cells: what cannot be computed says why.
+    The page is self-contained, and never left partly written. Series are compared only on the same images, and
+    no mean is taken over missing test sets: a note says why a value is missing.
 
     Args:
         records_or_runs: records, runs, run folders or files of records, one or several, mixed freely, or what `gather`

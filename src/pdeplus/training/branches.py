@@ -40,7 +40,7 @@ def branch(
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Go on from a run's newest checkpoint with `key=value` changes, in a new folder, and return the finished run.
+    """Continue from a run's newest checkpoint with `key=value` changes, in a new folder, and return the finished run.
 
     The run itself, which may have diverged or be finished, stays as it is. The new folder (by default its name and
     -branch1, 2, …) holds parent.json, which says what it continues and what was changed; its metrics begin with the

@@ -75,7 +75,7 @@ class Run:
     trust_code: bool = False
     """Whether modules outside pdeplus that its config names may be imported."""
     given: tuple[object, ...] = field(default=(), compare=False, repr=False)
-    """The network and the data that were given in Python."""
+    """The network and the data that were passed in Python."""
 
     @staticmethod
     def load(
@@ -86,10 +86,10 @@ class Run:
         data: Any = None,
         test: Any = None,
     ) -> "Run":
-        """Open a run folder; refuses a folder that is none.
+        """Open a run folder; refuses any other folder.
 
         The folder may come from a stranger: nothing that it names is run unless `trust_code` is true. A `model` and
-        `data` that the run was given in Python are needed again in another process, for what depends on them.
+        `data` that were passed in Python must be passed again in another process, for what depends on them.
         """
         run = Run(Path(path), trust_code)
         if "\0" in str(path) or not (run.path / "config.toml").is_file():
@@ -234,18 +234,18 @@ def train(
 ) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
-    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
-    on its input and its ADD blocks to say.
+    Everything is built and checked before the folder is made. A folder that is not empty is refused. If several
+    processes call this, only the main one writes and calls `watch` and `say`; for a network by URI, `say` is told its
+    input format and its ADD blocks.
 
     Args:
         config: a Config, or the name or file of a preset.
         out: the run folder; runs/NAME-METHOD-seedSEED if not given.
-        model: in place of the config's: a module that gives logits (to be given again to `Run.load`), or a name or URI.
+        model: in place of the config's: a module that returns logits (`Run.load` needs it again), or a name or URI.
         data: in place of the config's: any torch Dataset (see `read_data`), or a folder of class folders.
         test: a Dataset to test on; a fifth of `data` if not given.
         settings: of a preset, such as "train.epochs=3".
-        force: a run that is in the folder is first moved aside, under a name that is said.
+        force: a run that is in the folder is first moved aside, and `say` is told where.
         progress: show a bar on a terminal, elsewhere a line per epoch.
     """
     config, given = with_given(config, settings, model, data, test)
@@ -278,11 +278,11 @@ def resume(
     progress: bool = False,
     watch: Watch | None = None,
 ) -> Run:
-    """Go on with an interrupted run; it ends as if it had never been interrupted.
+    """Continue an interrupted run; it ends as if it had never been interrupted.
 
-    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits. Code
-    outside pdeplus that the folder's config names is refused unless `trust_code` is true. A `model`, `data` and `test`
-    that `train` was given in Python are needed again in another process.
+    With more or fewer processes than before, its results are similar but not the same bits. Code outside pdeplus that
+    the folder's config names is refused unless `trust_code` is true. A `model`, `data` and `test` that were passed to
+    `train` must be passed again in another process.
     """
     processes = join()
     load = partial(Run.load, path, trust_code=trust_code, model=model, data=data, test=test)
