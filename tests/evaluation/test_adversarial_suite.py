@@ -184,7 +184,7 @@ def test_masked_gradients_are_found_out():
 
 def test_evaluate_warns_of_a_failed_check_and_stores_all(erm, tmp_path):
     weak = PGD(steps=1, step_size=1e-5, epsilon=0.2, random_start=False)
-    with pytest.warns(UserWarning, match="^sanity of pgd: one step is no stronger than many: NO .* believe the lower"):
+    with pytest.warns(UserWarning, match="^sanity of pgd: one step is no stronger than many: NO .* trust the lower"):
         pp.evaluate(erm, "adversarial", attack=weak, limit=60, out=tmp_path)
     (stored,) = json.loads((tmp_path / "sanity.json").read_text())
     assert [check["passed"] for check in stored["checks"]][-1] is False

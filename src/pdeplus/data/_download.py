@@ -98,7 +98,7 @@ def get(name: str, root: str = "") -> str:
         raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
     make_folder(base)
     lock = base / f".{origin.folder}.lock"
-    with held_in_turn(lock, f"another process gets {name}"):
+    with held_in_turn(lock, f"another process is downloading {name}"):
         try:
             here = find_folder(origin, root)
             return f"{name} is already in {here}" if here is not None else _get(origin, base, target)
@@ -132,7 +132,7 @@ def _fill(origin: Origin, base: Path, scratch: Path) -> str:
     try:
         files = [fetch(url, md5, base) for url, md5 in origin.downloads.items()]
     except Unreachable as error:
-        way_out = f"download {' and '.join(origin.downloads)} elsewhere, put it into {base} and call this again"
+        way_out = f"download {' and '.join(origin.downloads)} elsewhere, put it into {base} and repeat the command"
         second = origin.second
         if second is None or shutil.which(second.command) is None:
             raise UserError(f"{error}; {way_out}") from error
@@ -226,7 +226,7 @@ def fetch(url: str, md5: str, folder: Path) -> Path:
     while not _more(url, part):
         failures, reached = failures + 1 if _size(part) <= reached else 0, _size(part)
         if failures >= ATTEMPTS:
-            raise Unreachable(f"the connection to {url} breaks off again and again")
+            raise Unreachable(f"the connection to {url} keeps breaking")
     if file_md5(part) != md5:
         part.unlink()
         raise UserError(f"{url} gave a file whose MD5 is not {md5}; it is removed: try again")
