@@ -7,13 +7,13 @@ QUICK := test_architecture.py _lib core models methods/test_pde_plus.py cli \
 
 .PHONY: demo test quick lint format docs figures benchmark campaign package release clean
 
-demo: $(READY)  ## the whole story in minutes
+demo: $(READY)  ## compare three methods, in minutes
 	$(BIN)/pdeplus demo
 
 test: lint  ## style, types and tests
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-quick: $(READY)  ## the tests that most mistakes fail, in 90 seconds
+quick: $(READY)  ## the tests that catch most mistakes, in 90 seconds
 	$(BIN)/pytest -n 2 --dist loadfile $(addprefix tests/,$(QUICK))
 
 lint: $(READY)
@@ -42,10 +42,10 @@ benchmark: $(READY)  ## speed, as ratios measured in one run
 campaign: $(READY)  ## kills, damaged files and hostile input, for hours
 	$(BIN)/python -m campaign $(CAMPAIGN)
 
-package: $(READY)  ## sdist and wheel, built and tried in fresh environments
+package: $(READY)  ## sdist and wheel, built and tested in fresh environments
 	$(PYTHON) tools/package.py
 
-release: test docs  ## all that a release must pass; sdist and wheel, built and tried, into dist
+release: test docs  ## all that a release must pass; sdist and wheel, built and tested, into dist
 	$(PYTHON) tools/package.py --keep dist
 
 $(READY): pyproject.toml constraints.txt

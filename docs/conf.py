@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # the source, where pdeplus is not installed
@@ -65,3 +66,18 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "reset_modules": ("matplotlib",),
 }
+
+
+def setup(app: Any) -> None:
+    """Keep the words under a field as they are: napoleon would take "scale: of the noise" for a type and its text."""
+    written = dict[str, list[str]]()
+
+    def keep(_app: Any, _what: str, name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+        written[name] = lines[:]
+
+    def restore(_app: Any, what: str, name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+        if what in ("attribute", "data", "property"):
+            lines[:] = written[name]
+
+    app.connect("autodoc-process-docstring", keep, priority=499)  # napoleon has 500
+    app.connect("autodoc-process-docstring", restore, priority=501)

@@ -16,19 +16,19 @@ from pdeplus.training.run_folder import Expects, build_source
 
 KEYS = ("Idea", "Formula", "Source", "Defaults", "Cost", "Published")
 INTRODUCTION = """\
-Every training method, with a card for each: idea, formula, source, cost, published results. FLOPs are those of a
-training step with the default options (ResNet-18, 32 × 32 pixels) relative to ERM's; of augmentations only convolutions
-are counted. Seen in training: test corruptions that the method applies to training images ([overlap
-audit](evaluation.md#a-protocol-that-does-not-leak)). A name without a card is a method with certain options, which
-`pdeplus list methods` shows. Numbers in the cards are the literature's; ours are in
-[the study](study.md), and [choose a method](choose.md) compares. (`python docs/methods_page.py` writes this page
-from the top of each file in `src/pdeplus/methods/`.)
+Every training method has a card: idea, formula, source, defaults, cost and published results. The column FLOPs has
+those of a training step with the default options (ResNet-18, 32 × 32 pixels) relative to ERM's; of the augmentations,
+only convolutions are counted. The column "seen in training" has the test corruptions that the method applies to
+training images ([overlap audit](evaluation.md#a-protocol-that-does-not-leak)). A name without a card is a
+method with certain options, which `pdeplus list methods` shows. Numbers in the cards are from the literature; for our
+own, see [the study](study.md) and [choose a method](choose.md). (`python docs/methods_page.py` writes this page from
+the top of each file in `src/pdeplus/methods/`.)
 
 Three options mean the same in every method that has them. `views` names the views in the cross-entropy: the `original`,
 an `augmented` view, the mean of both (`original+augmented`), or two augmentations, each with its own crop and flip
 (`both augmented`); `published` is the recipe of the card. `jsd` is the weight of the Jensen-Shannon divergence between
-predictions, 0 for none. `agreeing` says between how many: 2, the first view of the cross-entropy and an augmentation,
-or 3, the original and two augmentations. Each view in the loss is one pass through the network."""
+predictions, 0 for none. `agreeing` is the number of these predictions: 2 (the first view of the cross-entropy and an
+augmentation) or 3 (the original and two augmentations). Each view in the loss is one pass through the network."""
 EXPECTS = Expects(classes=tuple("0123456789"), shape=(3, 32, 32))
 
 

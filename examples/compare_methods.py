@@ -2,7 +2,7 @@
 
 python examples/compare_methods.py [--out comparison] [--epochs 2] [--limit 60] [--methods erm … KEY=VALUE …]
 
-Two epochs do not show which method is best; this shows that all of them run, what they cost, and how to compare them.
+Two epochs do not show which method is best; the example shows that all run, what they cost and how to compare them.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""A pretrained network and a folder of pictures, in one piece: python examples/newcomer.py FOLDER MODEL [KEY=VALUE …]
+"""From a pretrained network to a robust one: python examples/newcomer.py FOLDER MODEL [KEY=VALUE …]
 
-FOLDER has train/ and test/ with one folder per class; MODEL is such as timm:resnet18.a1_in1k; settings may follow.
-The network is tested, fine-tuned with PDE+, compared with what it was, exported and saved, all in the current folder.
+FOLDER has train/ and test/ with one folder per class; MODEL is a URI such as timm:resnet18.a1_in1k.
+The network is tested, fine-tuned with PDE+, compared with its state before, exported and saved in the current folder.
 """
 
 import sys

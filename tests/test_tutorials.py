@@ -65,7 +65,7 @@ def test_how_robust(tmp_path, monkeypatch, capsys):
         code, out, err = answer(capsys, *shlex.split(command)[1:], *less)
         assert code == 0, err
         assert "Try next: pdeplus train finetune data.root=my_pictures" in out
-        assert "right on" in out
+        assert " of the clean images correctly, and " in out
     first, second = (read_records(path) for path in sorted((tmp_path / "both").glob("*/records.jsonl")))
     assert [r.nll for r in first] == pytest.approx([r.nll for r in second], rel=1e-3)  # the same network twice
     assert {r.origin for r in first} == {r.origin for r in second}  # on the same images

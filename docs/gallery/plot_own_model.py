@@ -45,7 +45,7 @@ clean, corrupted = records[0], records[1:]
 print(f"{len(records)} test sets; clean accuracy {clean.correct / clean.n:.1%}")
 
 # %%
-# Where is it weak? The lightest cells are the corruptions to worry about.
+# Where is it weak? The lightest squares are the corruptions with the lowest accuracy.
 
 table = {(record.corruption, record.severity): 100 * record.correct / record.n for record in corrupted}
 grid = [[table[name, severity] for name in pp.CORRUPTIONS] for severity in range(1, 6)]
@@ -58,4 +58,4 @@ figure.colorbar(shown, label="accuracy, %")
 plt.show()
 
 # %%
-# ``pp.report(records, out="report.html")`` writes the same records as one page, with mCE, calibration and intervals.
+# ``pp.report(records, out="report.html")`` makes one page of these records, with mCE, calibration and intervals.

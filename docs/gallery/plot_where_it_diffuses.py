@@ -2,9 +2,9 @@
 Where does the network diffuse?
 ===============================
 
-PDE+ learns a scale σ for every element of its features: how far similar images lie apart there. Averaged over channels,
-σ is a map over the image. The network here is small and learns for a few epochs only; the map shows how to look, not
-what a converged network does.
+PDE+ learns a scale σ for every element of its features: how far apart similar images lie there. Averaged over channels,
+σ is a map over the image. The network here is small and trained for only a few epochs, so the maps show how to
+produce such a figure, not what a converged network does.
 """
 
 import tempfile

@@ -46,7 +46,7 @@ def diffuse_along(
     generator: torch.Generator | None = None,
     per: Per = "sample",
 ) -> Tensor:
-    """One diffusion step along the way to the twin (ours): h + reach · ε · (twin - h), ε ~ N(0, 1).
+    """One diffusion step towards an augmented view, the twin (ours): h + reach · ε · (twin - h), ε ~ N(0, 1).
 
     With one ε per sample the result has mean `h` and the covariance reach² v vᵀ of rank one, v = twin - h: the twin
     itself lies 1 / reach standard deviations away.
@@ -75,7 +75,7 @@ def unit_noise(like: Tensor, generator: torch.Generator | None = None, prior: Pr
 
 
 def coverage_nll(twin: Tensor, mean: Tensor, scale: Tensor, prior: Prior = "gaussian") -> Tensor:
-    """Negative log-likelihood of the twin's features under the diffused sample, a mean over elements.
+    """Negative log-likelihood of the view's features (`twin`) under the diffused sample, a mean over elements.
 
     It is least where `scale` is the true scale of twin - mean: its root mean square under the Gaussian
     prior, its mean absolute value under the Laplace prior. Constants are left out: the Gaussian value is

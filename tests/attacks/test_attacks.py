@@ -218,7 +218,7 @@ def test_what_has_no_gradient_is_refused(net, x):
         (lambda: PGD(epsilon=math.nan), "epsilon=nan of an attack must be at least 0"),
         (lambda: APGD(steps=0), "steps=0 of an attack must be at least 1"),
         (lambda: PGD(restarts=0), "restarts=0 of an attack must be at least 1"),
-        (lambda: PGD(restarts=2, random_start=False), "restarts=2 from the same point are all alike"),
+        (lambda: PGD(restarts=2, random_start=False), "restarts=2 from the same point are all the same"),
         (lambda: PGD(step_size=0.0), "step_size=0.0 and epsilon=.* must both be above 0"),
         (lambda: build_attack("cw"), "attack='cw' is not known; choose from fgsm, pgd, apgd_ce, apgd_dlr"),
         (lambda: build_attack("fgsm", steps=3), "steps=3: the attack fgsm has no steps; it has norm, epsilon"),
@@ -252,5 +252,5 @@ def test_a_model_with_noise_of_its_own_is_refused_under_attack():
         return x.flatten(1)[:, :10] * 20 + torch.randn(len(x), 10)
 
     images = torch.randint(0, 256, (12, 3, 8, 8), dtype=torch.uint8)
-    with pytest.raises(UserError, match="answers differently each time for the same images; give one whose noise"):
+    with pytest.raises(UserError, match="gives different outputs for the same images; give one whose noise"):
         pp.evaluate(noisy, "adversarial", data=(images, torch.arange(12) % 10))

@@ -127,7 +127,7 @@ def test_a_dry_run_says_what_training_would_take_and_writes_nothing(capsys, tmp_
     code, out, _ = answer(capsys, "train", "fast", *settings, "--dry-run")
     first, second, third = out.splitlines()
     assert code == 0
-    assert "fast: fast_cnn learns by erm from 1,168 images of digits, 10 epochs in batches of 64" in first
+    assert "fast: fast_cnn trained with erm on 1,168 images of digits, 10 epochs in batches of 64" in first
     assert "PFLOP; about" in second
     assert "images a second" in second
     assert "were not measured" in third
@@ -233,7 +233,7 @@ def test_a_fault_of_our_own_keeps_its_traceback(monkeypatch):
         ("models", ["resnet18:", "wide_resnet:", "width = 64"]),
         ("data", ["digits:", "synthetic:"]),
         ("augment", ["augmix:", "severity = 3"]),
-        ("corruptions", ["fog ", "weather", "extra", "frost: "]),
+        ("corruptions", ["fog ", "weather", "validation", "frost: "]),
         ("presets", ["paper", "authors", "pde_plus", "demo", "pdeplus train PRESET"]),
         ("experiments", ["table1_cifar10", "fig_scale", "pdeplus reproduce EXPERIMENT", "pdeplus list presets"]),
     ],
@@ -298,7 +298,7 @@ def test_a_terminal_sees_progress(tmp_path):
 def test_an_experiment_is_not_taken_for_a_preset(capsys):
     code, _, told = answer(capsys, "train", "table1_cifar10")
     assert code == 2
-    assert told == "pdeplus: table1_cifar10 is an experiment, of several runs: pdeplus reproduce table1_cifar10\n"
+    assert told == "pdeplus: table1_cifar10 is an experiment; run it with: pdeplus reproduce table1_cifar10\n"
 
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path):

@@ -75,7 +75,7 @@ def test_after_an_interruption_the_same_command_goes_on(capsys, runs, monkeypatc
     monkeypatch.setattr(_measure, "append_records", stop)
     code, out, err = answer(capsys, "evaluate", "erm", *FEW)
     assert (code, out) == (130, "")
-    assert "interrupted; the same command goes on where it stopped" in err
+    assert "interrupted; the same command continues where it stopped" in err
     assert err.count("\n") == 9 + 1  # of each test set that was done, and of the end
     monkeypatch.setattr(_measure, "append_records", lambda path, r: original(path, r) or written.append(r[0].cell))
     code, out, _ = answer(capsys, "evaluate", "erm", *FEW)
@@ -197,7 +197,7 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
     result, verdict, following, page = out.splitlines()
     clean, fog, contrast = read_records(runs / "erm" / "records.jsonl")
     assert f"corrupted (fog, contrast × severity 5) {50 * (fog.accuracy + contrast.accuracy):.2f} %" in result
-    assert verdict.startswith(f"ERM is right on {100 * clean.accuracy:.2f} % of the clean images and on ")
+    assert verdict.startswith(f"ERM classifies {100 * clean.accuracy:.2f} % of the clean images correctly, and ")
     lost = 100 * (clean.accuracy - contrast.accuracy)
     assert f"contrast (−{lost:.1f} points)" in verdict
     assert following == "Try next: pdeplus train erm/config.toml method.name=pde_plus --out erm-pde"
@@ -207,7 +207,7 @@ def test_some_corruptions_and_a_report_with_a_verdict(capsys, runs):
     assert "Confusion under corruption: ERM" in text
     for bad, words in (
         (["report", "erm", "--out", "."], ". is a folder"),
-        (["report", "erm", "--baseline", "NOPE"], "no series is called 'NOPE', which --baseline names; there are ERM"),
+        (["report", "erm", "--baseline", "NOPE"], "--baseline 'NOPE' is not among the series: ERM"),
     ):
         code, out, err = answer(capsys, *bad)
         assert (code, out) == (2, "")

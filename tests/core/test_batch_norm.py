@@ -67,7 +67,7 @@ def test_recalibration_leaves_add_blocks_alone(net, x):
 def test_split_is_refused_where_no_pass_is_plain(settings):
     split = ["train.batch_norm=split", "train.limit=20", "model.width=4"]
     config = pp.load_config("demo", [*(f"method.{one}" for one in settings), *split])
-    with pytest.raises(UserError, match=r"train.batch_norm=split: .* never measured; take shared or recalibrate"):
+    with pytest.raises(UserError, match=r"train.batch_norm=split: .* never measured; use shared or recalibrate"):
         build_network(config, build_method(config), Expects(classes=("a", "b"), shape=(3, 32, 32)))
 
 

@@ -108,7 +108,7 @@ def test_a_run_compiles_its_network(tmp_path, without_compiler):
 def test_second_derivatives_leave_compiling_out(tmp_path):
     chosen = [*SMALL, "method.name=grad_reg", "model.name=plain_cnn"]
     plain = pp.train(pp.load_config("demo", chosen), tmp_path / "plain")
-    with pytest.warns(UserWarning, match="train.compile=true is left out: the method differentiates twice"):
+    with pytest.warns(UserWarning, match="train.compile=true is ignored: the method differentiates twice"):
         run = pp.train(pp.load_config("demo", [*chosen, "train.compile=true"]), tmp_path / "run")
     assert run.metrics[0]["loss/task"] == plain.metrics[0]["loss/task"]
 
@@ -117,10 +117,10 @@ def test_second_derivatives_leave_compiling_out(tmp_path):
 def test_what_cannot_be_compiled_is_told_in_an_evaluation():
     net = small_net().eval()
     given = (torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8), torch.arange(6) % 4)
-    with pytest.warns(UserWarning, match="left out: the model is no torch module"):
+    with pytest.warns(UserWarning, match="ignored: the model is not a torch module"):
         pp.evaluate(lambda x: net(x), "clean", data=given, compile=True)
     net.held = (value for value in ())  # a generator cannot be copied
-    with pytest.warns(UserWarning, match="left out: the network cannot be copied"):
+    with pytest.warns(UserWarning, match="ignored: the network cannot be copied"):
         fast_copy(net, torch.rand(2, 3, 8, 8), compile=True)
 
 
@@ -158,7 +158,7 @@ def test_lower_precision_learns_much_the_same(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has half precision")
 def test_half_precision_is_refused_where_there_is_none(tmp_path):
-    with pytest.raises(UserError, match="train.precision=fp16 needs a GPU; take bf16 or fp32"):
+    with pytest.raises(UserError, match="train.precision=fp16 needs a GPU; use bf16 or fp32"):
         pp.train(pp.load_config("demo", [*SMALL, "train.precision=fp16"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -129,7 +129,7 @@ def test_an_unfinished_set_is_not_read(images, tmp_path):
     plan = CorruptionPlan(names=("contrast", "fog"), constants="cifar")
     with pytest.raises(KeyboardInterrupt):
         corrupt_arrays(images, tmp_path, plan, stop)
-    with pytest.raises(UserError, match="is unfinished, contrast for one; call the same pdeplus corrupt again"):
+    with pytest.raises(UserError, match="is unfinished \\(contrast is missing\\); repeat the same pdeplus corrupt"):
         corruption_names(tmp_path)
     corrupt_arrays(images, tmp_path, plan, silent)
     assert corruption_names(tmp_path) == ["contrast", "fog"]

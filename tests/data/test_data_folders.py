@@ -132,7 +132,7 @@ def test_a_folder_that_changes_during_training_is_noticed(tmp_path):
             for path in paths:
                 path.write_bytes(kept[0] + b"more")
 
-    with pytest.raises(UserError, match="has changed since the folder was read.*then go on: pdeplus train --resume"):
+    with pytest.raises(UserError, match="has changed since the folder.*then continue with: pdeplus train --resume"):
         train(load_config("demo", options), tmp_path / "run", watch=spoil)
     with pytest.raises(UserError, match="pictures of image_folder have changed since the run began"):
         resume(tmp_path / "run")

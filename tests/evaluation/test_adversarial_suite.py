@@ -184,7 +184,7 @@ def test_masked_gradients_are_found_out():
 
 def test_evaluate_warns_of_a_failed_check_and_stores_all(erm, tmp_path):
     weak = PGD(steps=1, step_size=1e-5, epsilon=0.2, random_start=False)
-    with pytest.warns(UserWarning, match="^sanity of pgd: one step is no stronger than many: NO .* believe the lower"):
+    with pytest.warns(UserWarning, match="^sanity of pgd: one step is no stronger than many: NO .* trust the lower"):
         pp.evaluate(erm, "adversarial", attack=weak, limit=60, out=tmp_path)
     (stored,) = json.loads((tmp_path / "sanity.json").read_text())
     assert [check["passed"] for check in stored["checks"]][-1] is False
@@ -212,7 +212,7 @@ def test_the_command_prints_a_line_of_results_and_the_checks(erm, tmp_path, caps
         call(tmp_path, str(erm.path), "--attack", "pgd")
     with pytest.raises(UserError, match="steps=3: the attack fgsm has no steps"):
         call(tmp_path, *words, "--attack", "fgsm")
-    with pytest.raises(UserError, match="'8/0' is no number such as 0.03 or 8/255"):
+    with pytest.raises(UserError, match="'8/0' is not a number such as 0.03 or 8/255"):
         call(tmp_path, "run", "--epsilon", "8/0")
 
 

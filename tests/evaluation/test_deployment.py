@@ -151,7 +151,7 @@ def test_grey_runs_see_the_mean_of_the_colours(grey, folder):
     x = torch.from_numpy(read_picture(folder / "a.png")).float().mean(-1)[None, None] / 255
     assert said.probability == pytest.approx(grey.model(x).softmax(-1).max().item(), abs=1e-5)
     assert said.samples == 0
-    with pytest.raises(UserError, match="samples=3: the method erm has no noise to sample; leave it out or take 0"):
+    with pytest.raises(UserError, match="samples=3: the method erm has no noise to sample; leave it out or use 0"):
         next(predict_pictures(grey, [folder], samples=3))
     assert list(predict_pictures(grey, [folder], samples=0))
 

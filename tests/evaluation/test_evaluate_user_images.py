@@ -198,8 +198,8 @@ def test_images_in_a_wrong_form_are_refused(ink, images, labels, message):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (lambda x: x.flatten(1)[:, :10].softmax(-1), {}, "returns probabilities: .* say outputs='probabilities'"),
-        (lambda x: x.flatten(1)[:, :10], {"outputs": "probabilities"}, "rows do not sum to 1; say outputs='logits'"),
+        (lambda x: x.flatten(1)[:, :10].softmax(-1), {}, "returns probabilities: .* set outputs='probabilities'"),
+        (lambda x: x.flatten(1)[:, :10], {"outputs": "probabilities"}, "rows do not sum to 1; set outputs='logits'"),
         (lambda x: x.flatten(1)[:, :10], {"outputs": "scores"}, "outputs='scores' is not known"),
         (lambda x: x.flatten(1)[:, :9], {}, "has 9 classes, .* has 10"),
         (lambda x: x, {}, "returns 8×3×8×8 for 8 images; 8×classes is needed"),
@@ -257,7 +257,7 @@ def test_a_model_that_only_guesses_is_pointed_to_its_input():
     def model(x):
         return torch.eye(10)[[0] * len(x)] * 3
 
-    text = r"^model is right on \d+\.\d % of the clean images, no better than chance; it gets floats in \[0, 1\]"
+    text = r"^model is right on \d+\.\d % of the clean images, no better than chance; it receives floats in \[0, 1\]"
     with pytest.warns(UserWarning, match=text) as caught:
         pp.evaluate(model, "clean", data=TEST)
     assert caught[0].filename == __file__

@@ -110,7 +110,7 @@ def test_weights_in_a_file_bring_their_own_head(place):
     [
         ("tim:resnet18", "the scheme 'tim' is not known; did you mean 'timm'"),
         ("timm:resnet81", "timm has no network 'resnet81'; similar: resnet18"),
-        ("empty/model.safetensors", "holds weights and no config.json"),
+        ("empty/model.safetensors", "holds weights, but no config.json"),
         ("hf:empty", "empty has no config.json"),
         ("nothing.onnx", "nothing.onnx: there is no such file"),
         ("nothing.pt2", "nothing.pt2: there is no such file"),

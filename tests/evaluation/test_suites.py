@@ -82,7 +82,7 @@ def test_cbar_has_an_origin_of_its_own_and_its_files_are_read(tmp_path, erm):
     with pytest.raises(UserError, match="has no gaussian_noise at severity 1") as refusal:
         few(suite="corruptions", files=tmp_path / "c")
     assert "\n" not in str(refusal.value)
-    with pytest.raises(UserError, match="selection='oracle' would choose on C̄, which is for testing alone"):
+    with pytest.raises(UserError, match="selection='oracle' would select on C̄, which is only for testing"):
         pp.evaluate(erm, "cbar", selection="oracle")
 
 
@@ -159,13 +159,13 @@ def test_published_arrays_as_a_data_set(tmp_path):
         assert np.array_equal(pixels(test).permute(0, 2, 3, 1).numpy(), part)
     assert torch.equal(pixels(suite.sets[0]), Cifar10(**options).test()["clean"].images)
     assert suite.origin.startswith("published files of cifar10_c, 3×32×32, #")
-    with pytest.raises(UserError, match="cifar10_c lacks 65 of 75 test sets, gaussian_noise 1 for one"):
+    with pytest.raises(UserError, match="cifar10_c lacks 65 of 75 test sets, such as gaussian_noise 1"):
         build_suite(Cifar10C(**options), "cifar10_c", "corruptions")  # has fog and snow alone
 
 
 def test_files_that_lack_a_corruption_are_refused_before_anything_is_measured(erm, folders, tmp_path):
     write_corrupted(tmp_path / "some", 10, N, CORRUPTIONS[:-1])
-    with pytest.raises(UserError, match=f"some lacks 5 of 75 test sets, {CORRUPTIONS[-1]} 1 for one"):
+    with pytest.raises(UserError, match=f"some lacks 5 of 75 test sets, such as {CORRUPTIONS[-1]} 1"):
         pp.evaluate(erm, data=pair(FEW), files=tmp_path / "some", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="lacks 20 of 95 test sets"):

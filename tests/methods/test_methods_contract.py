@@ -126,7 +126,7 @@ def test_a_method_needs_nothing_but_objectives():
     step(method, model, optimizers, make_batch())
     assert torch.equal(method.predict(model, images, None), pp.predict(model, images, samples=0))
     assert with_samples(method, "bare", 0, "logits") is method
-    with pytest.raises(pp.UserError, match="samples=2: the method bare has no noise to sample; leave it out or take 0"):
+    with pytest.raises(pp.UserError, match="samples=2: the method bare has no noise to sample; leave it out or use 0"):
         with_samples(method, "bare", 2, None)
 
 

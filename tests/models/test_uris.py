@@ -358,8 +358,8 @@ def test_what_is_missing_of_a_hub_network_is_answered(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     for name, answer in {
         "hf:nobody/nothing": "hf:nobody/nothing cannot be fetched .*hf download nobody/nothing",
-        f"hf:{tmp_path / 'empty'}": "has no config.json; a folder as the Hugging Face hub has it",
-        str(weights): "no config.json beside it says of what; take timm:NAME.weights=",
+        f"hf:{tmp_path / 'empty'}": "has no config.json; a folder in the Hugging Face hub's layout",
+        str(weights): "no config.json beside it says of which network; use timm:NAME.weights=",
         "gone/model.safetensors": "'gone/model.safetensors': there is no such file or folder",
         "network.onnx": "holds a finished network, which can be evaluated",
     }.items():

@@ -67,7 +67,7 @@ def test_a_page_from_everything_mixed(tmp_path):
     assert "pdeplus evaluate runs/PDE+-seed0" in text
     assert "pdeplus train <demo>" in text
     assert len([a for a in found.all("img") if a.get("alt")]) == 12
-    assert "✗ taken for 1, 83 %" in text
+    assert "✗ predicted 1, 83 %" in text
     assert found.all("html")[0]["lang"] == "en"
     assert out.stat().st_size < 3e6
     assert not list(tmp_path.glob("new/*.tmp"))
@@ -99,7 +99,7 @@ def test_clean_records_alone(tmp_path):
 def test_what_cannot_be_read_is_answered(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         report(tmp_path / "nothing")
-    with pytest.raises(UserError, match="no record to report"):
+    with pytest.raises(UserError, match="no records to report"):
         report([])
     folder = made_run(tmp_path / "run", made_cells("ERM", 0.5))
     (folder / "samples.json").write_text('{"images": [{"png": "AAAA"}]}')
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_answered(tmp_path):
     with pytest.raises(UserError, match="samples.json is damaged"):
         report(folder)
     (folder / "records.jsonl").unlink()
-    with pytest.raises(UserError, match="run has no records yet: pdeplus evaluate"):
+    with pytest.raises(UserError, match="run has no records yet; write them with: pdeplus evaluate"):
         report(folder)
     (folder / "config.toml").unlink()
     with pytest.raises(UserError, match="not a run folder"):
@@ -121,7 +121,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(UserError, match="r.html is a folder; give --out"):
         report(made_cells("ERM", 0.5), tmp_path / "r.html")
     (tmp_path / "file").write_text("old")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         report(made_cells("ERM", 0.5), tmp_path / "file" / "r.html")
     assert (tmp_path / "file").read_text() == "old"
 
@@ -201,7 +201,7 @@ def test_hostile_samples_stay_text(tmp_path):
     found = Page(report(folder, tmp_path / "r.html").read_text("utf-8"))
     assert len(found.all("script")) == 3
     assert found.all("img")[0]["alt"] == f"Test image 0, {HOSTILE[2]} 1: {HOSTILE[0]}"
-    assert f"✗ taken for {HOSTILE[1]}, 83 %" in found.texts
+    assert f"✗ predicted {HOSTILE[1]}, 83 %" in found.texts
 
 
 def test_several_passes_on_domains_leave_the_domains_their_figure():

@@ -33,9 +33,10 @@ def test_the_verdict_says_what_was_lost_where():
     (group,) = groups_of(records(), "ERM")
     said = verdict(group.lines[0], group.main_score)
     assert said == (
-        "m is right on 90.00 % of the clean images and on 70.00 % of the corrupted ones (15 × 5). It loses most under "
-        "gaussian noise (−20.0 points), shot noise (−20.0 points) and impulse noise (−20.0 points). "
-        "The class that loses most: cat (100 → 40 %). Corruption turns 33 % of its right answers wrong. Its mean "
+        "m classifies 90.00 % of the clean images correctly, and 70.00 % of the corrupted ones (15 × 5). "
+        "It loses most under gaussian noise (−20.0 points), shot noise (−20.0 points) "
+        "and impulse noise (−20.0 points). "
+        "The class that loses most: cat (100 → 40 %). Corruption turns 33 % of its correct predictions wrong. Its mean "
         "confidence under corruption is 20 points too high."
     )
 

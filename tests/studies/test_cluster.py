@@ -146,7 +146,7 @@ def test_a_signal_lets_running_cells_save_and_begins_no_other(ray, tmp_path):
         driver.terminate()
         _, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, err.decode()
-    assert b"the same command goes on where it stopped" in err.splitlines()[-1]
+    assert b"the same command continues where it stopped" in err.splitlines()[-1]
     wait_for(lambda: not in_use(first))
     newest = max((first / "checkpoints").iterdir(), key=lambda one: one.name)
     assert (newest / "manifest.json").stat().st_mtime >= asked
@@ -215,7 +215,7 @@ def test_one_cell_alone_and_the_outcome_of_what_is_done(serial, tmp_path, capsys
     [
         (["--cell", "5"], "cell=5 is not among the 4 runs"),
         (["--cell", "0"], "cell=0 is not among the 4 runs"),
-        (["--cell", "1", "--on", "ray"], "leave --on, --cpus, --gpus, --jobs and --dry-run out"),
+        (["--cell", "1", "--on", "ray"], "leave out --on, --cpus, --gpus, --jobs and --dry-run"),
         (["--on", "ray", "--cpus", "0"], "cpus=0 must be at least 1"),
         (["--on", "slurm", "--gpus", "-1"], "gpus=-1 must be at least 0"),
         (["--cpus", "2"], "leave them out with on='local'"),

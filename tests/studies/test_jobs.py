@@ -159,8 +159,8 @@ def test_a_signal_lets_running_cells_save_and_the_same_command_goes_on(serial, t
         os.kill(process.pid, signal.SIGINT)
         code, said = end_of(process, tmp_path)
     assert code == 130, said
-    assert "pdeplus: what runs now saves and stops" in said
-    assert said.splitlines()[-1].startswith("pdeplus: interrupted; the same command goes on where it stopped")
+    assert "pdeplus: saving and stopping the current runs" in said
+    assert said.splitlines()[-1].startswith("pdeplus: interrupted; the same command continues where it stopped")
     assert "Traceback" not in said
     assert workers
     wait_for(lambda: not any(map(runs, workers)))
@@ -180,7 +180,7 @@ def test_a_signal_counts_also_while_processes_start(tmp_path):
         process.terminate()
         code, said = end_of(process, tmp_path)
     assert code == 0, said
-    assert said.splitlines()[-1].startswith("pdeplus: stopped by SIGTERM; the same command goes on")
+    assert said.splitlines()[-1].startswith("pdeplus: stopped by SIGTERM; the same command continues")
     assert not any(Run(run).finished for run in folders(tmp_path))
     assert not list((tmp_path / "smoke").rglob("*.failed.txt"))
 
@@ -192,7 +192,7 @@ def test_a_second_signal_does_not_wait(tmp_path):
         worker.suspend()  # it can neither save nor end
         workers = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, signal.SIGINT)
-        wait_for(lambda: "what runs now saves and stops" in (tmp_path / ERRORS).read_text())
+        wait_for(lambda: "saving and stopping the current runs" in (tmp_path / ERRORS).read_text())
         os.kill(process.pid, signal.SIGINT)
         code, _ = end_of(process, tmp_path)
     assert code == 130

@@ -316,7 +316,7 @@ def test_missing_data_is_answered_with_the_command_that_gets_it(tmp_path, monkey
     [
         (["table1_cifar"], "did you mean 'table1_cifar10'"),
         (["nowhere.toml"], "there is no such file"),
-        (["paper"], "paper is a preset, of one run: pdeplus train paper"),
+        (["paper"], "paper is a preset of one run; train it with: pdeplus train paper"),
         (["demo", "--seeds", "0"], "seeds=0 must be at least 1"),
         (["demo", "train.epoch=1"], "epoch"),
         (["demo", "--size", "huge"], "invalid choice"),

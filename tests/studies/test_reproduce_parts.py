@@ -79,7 +79,7 @@ def test_a_page_of_parts_has_a_shared_row_on_all_its_test_sets(whole, tmp_path):
     )
     page = (reproduce(whole, size="smoke", seeds=1, out=tmp_path / "out") / "report.html").read_text()
     assert page.count(">ERM<") > page.count(">AugMix<") > 0
-    assert "mean accuracy on foreign domains" in page
+    assert "mean accuracy on other domains" in page
     assert "there is no baseline" not in page
 
 

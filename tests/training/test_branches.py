@@ -94,7 +94,7 @@ def test_an_average_of_the_weights_may_begin_in_a_branch(tmp_path, whole):
     def watch(step, *_):  # the first update of an average is a copy of the weights
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="3 of 4 epochs are done; go on: pdeplus train --resume"):
+    with pytest.raises(KeyboardInterrupt, match="3 of 4 epochs are done; continue with: pdeplus train --resume"):
         pp.branch(whole.path, ["train.epochs=4", "train.ema=0.5"], tmp_path / "average", watch=watch)
     state = load_checkpoint(tmp_path / "average" / "checkpoints")
     assert all(torch.equal(state.state["averaged"][f"module.{name}"], value) for name, value in state.weights.items())
@@ -131,7 +131,7 @@ def test_a_run_that_diverged_in_its_first_epoch_begins_again(tmp_path, capsys):
         (["train.optimizer=adamw"], ["train.optimizer"]),
         (["train.lr=0.01"], ["has done 3 epochs", "train.epochs above"]),
         (["train.epochs=3"], ["train.epochs=3 is what", "has already"]),
-        (["train.epochs=9", "train.batch_norm=split"], ["train.batch_norm", "does not fit", "take back"]),
+        (["train.epochs=9", "train.batch_norm=split"], ["train.batch_norm", "does not fit", "undo that"]),
         (["train.epochs=9", "train.lrr=1"], ["train.lrr", "did you mean"]),
     ],
 )
@@ -175,7 +175,7 @@ def test_force_moves_the_run_aside(capsys, tmp_path):
     words = ["train", "demo", *SMALL, "train.epochs=1", "--out", str(tmp_path / "run")]
     assert answer(capsys, *words)[0] == 0
     before = contents(tmp_path / "run")
-    assert "begin anew with --force" in answer(capsys, *words)[2]
+    assert "start over with --force" in answer(capsys, *words)[2]
     assert answer(capsys, *words, "train.lr=fast", "--force")[0] == 2
     assert contents(tmp_path / "run") == before
     code, out, _ = answer(capsys, *words, "seed=1", "--force")

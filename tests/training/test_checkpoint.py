@@ -50,7 +50,7 @@ def test_a_new_checkpoint_outlives_damaged_later_ones(tmp_path):
         damage(tmp_path / f"{step:09d}" / "state.pt")
     (tmp_path / "000000015.tmp").mkdir()
     (tmp_path / "notes.txt").write_text("the user's own")
-    with pytest.warns(UserWarning, match="no checkpoint in .* is whole: starting over"):
+    with pytest.warns(UserWarning, match="no checkpoint in .* is intact: starting over"):
         assert load_checkpoint(tmp_path) is None
     save_checkpoint(tmp_path, 5, make(5))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["000000005", "notes.txt"]

@@ -177,10 +177,10 @@ def test_changes_of_settings_are_named():
 @pytest.mark.parametrize(
     ("cut", "words"),
     [
-        (lambda text: text.replace("epochs = 2", "epochs = 5"), "train.epochs is 5, was 2; put it back from "),
+        (lambda text: text.replace("epochs = 2", "epochs = 5"), "train.epochs is 5, was 2; restore it from "),
         (lambda text: text.replace("width = 2", "width = 4"), "model.width is 4, was 2"),
         (lambda text: text.partition("[train]")[0], "train.epochs is missing, was 2"),
-        (lambda text: text.partition("[model]")[0], " more; put it back from "),
+        (lambda text: text.partition("[model]")[0], " more; restore it from "),
     ],
 )
 def test_resume_names_the_settings_that_have_changed(stopped, cut, words):

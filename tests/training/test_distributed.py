@@ -207,7 +207,7 @@ def test_a_killed_process_ends_the_others_and_leaves_a_checkpoint(tmp_path, kill
     ended = jobs.codes(running)
     assert (ended[killed], ended[1 - killed]) == (-signal.SIGKILL, 1)
     told = (tmp_path / f"shown{1 - killed}.txt").read_text()
-    assert told.endswith("pdeplus: another process of this job ended; go on: pdeplus train --resume run\n")
+    assert told.endswith("pdeplus: another process of this job ended; continue with: pdeplus train --resume run\n")
     assert told.count("pdeplus: ") == 1
     assert load_checkpoint(tmp_path / "run" / "checkpoints") is not None
 

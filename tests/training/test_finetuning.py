@@ -70,7 +70,7 @@ def test_add_blocks_are_no_part_of_the_backbone():
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        ({"backbone_lr": 0.1, "optimizer": "muon"}, "go with sgd and adamw"),
+        ({"backbone_lr": 0.1, "optimizer": "muon"}, "need sgd or adamw"),
         ({"wise_ft": True}, "needs train.freeze_epochs of 1 to 29"),
         ({"accumulate": 0}, "train.accumulate=0 must be above 0"),
         ({"patience": -1}, "train.patience=-1 must be at least 0"),
@@ -194,7 +194,7 @@ def test_training_stops_when_the_score_no_longer_rises(tmp_path):
 
 def test_a_device_that_is_not_there_is_refused():
     assert named_device("cpu") == torch.device("cpu")
-    with pytest.raises(pp.UserError, match="train.device='warp' cannot be used: .*; take auto or cpu"):
+    with pytest.raises(pp.UserError, match="train.device='warp' cannot be used: .*; use auto or cpu"):
         named_device("warp")
 
 

@@ -56,7 +56,7 @@ def test_a_module_and_a_dataset_are_trained_tested_and_loaded_again(tmp_path):
     expected = pp.predict(run.model, x, samples=0)
     del run
     gc.collect()
-    with pytest.raises(pp.UserError, match="was given in Python and is not there; .* Run.load\\(folder, model=…\\)"):
+    with pytest.raises(pp.UserError, match="was passed in Python and is .*; .* Run.load\\(folder, model=…\\)"):
         _ = pp.Run.load(tmp_path / "run").model
     again = pp.Run.load(tmp_path / "run", model=network(), data=data)
     assert torch.equal(pp.predict(again.model, x, samples=0), expected)
@@ -80,9 +80,9 @@ def test_a_run_with_a_given_model_and_data_is_resumed_in_another_process(tmp_pat
     expected = whole.path.joinpath("model.safetensors").read_bytes()
     del whole
     gc.collect()
-    with pytest.raises(pp.UserError, match=r"was given in Python and is not there; .* pp.resume with it"):
+    with pytest.raises(pp.UserError, match=r"was passed in Python and is not available here; .* pp.resume with it"):
         pp.resume(tmp_path / "run")
-    with pytest.raises(pp.UserError, match="these are other images or labels than the run's"):
+    with pytest.raises(pp.UserError, match="images or labels differ from the run's"):
         pp.resume(tmp_path / "run", model=network(), data=Dots(60))
     run = pp.resume(tmp_path / "run", model=network(), data=Dots())
     assert len(run.metrics) == 2
@@ -95,7 +95,7 @@ def test_a_presets_name_is_a_config(tmp_path):
     assert run.config.train.epochs == 1
     with pytest.raises(pp.UserError, match="preset 'dmo' is not known; did you mean 'demo'"):
         pp.train("dmo")
-    with pytest.raises(pp.UserError, match="go with a preset's name, not with a Config"):
+    with pytest.raises(pp.UserError, match="need a preset's name, not a Config"):
         pp.train(pp.Config(), settings=["train.epochs=1"])
 
 

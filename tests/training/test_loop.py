@@ -99,7 +99,7 @@ def test_progressive_resizing_is_refused_where_a_network_takes_one_size_only():
         check_progressive(fixed, session.split, Train(progressive=0.5))
     check_progressive(fixed, session.split, Train())
     cropped = replace(session.split, transform=ResizedCrop(size=16))
-    with pytest.raises(UserError, match="does not go with data.transform=resized_crop"):
+    with pytest.raises(UserError, match="cannot be combined with data.transform=resized_crop"):
         check_progressive(torch.nn.Identity(), cropped, Train(progressive=0.5))
 
 
@@ -261,7 +261,7 @@ def test_too_small_images_are_refused_before_anything_is_written(tmp_path):
 def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
     run = pp.train(quick("train.epochs=1"), tmp_path / "run")
     before = (run.path / "model.safetensors").read_bytes()
-    with pytest.raises(UserError, match="already holds a run; go on with --resume"):
+    with pytest.raises(UserError, match="already holds a run; continue it with --resume"):
         pp.train(quick("train.epochs=1", "seed=5"), tmp_path / "run")
     assert (run.path / "model.safetensors").read_bytes() == before
     (tmp_path / "notes").mkdir()

@@ -72,7 +72,7 @@ def test_a_damaged_record_is_answered_in_one_line(tmp_path):
     (run.path / "model.safetensors").unlink()
     (run.path / FILE).write_text('{"precision": "fp8"}')
     (run.path / "sums.json").unlink()
-    with pytest.raises(UserError, match=r"precision.json is damaged; put it back"):
+    with pytest.raises(UserError, match=r"precision.json is damaged; restore it"):
         pp.resume(run.path)
 
 

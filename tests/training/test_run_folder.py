@@ -138,7 +138,7 @@ def test_a_damaged_model_json(run, content):
 def test_a_damaged_line_of_metrics(run, line):
     path = run.path / "metrics.jsonl"
     path.write_bytes(path.read_bytes() + line + b"\n")
-    assert refusal(lambda: run.metrics) == (f"{path}: line 2 is damaged; remove it, or put the file back from a copy")
+    assert refusal(lambda: run.metrics) == (f"{path}: line 2 is damaged; remove it, or restore the file from a backup")
 
 
 @pytest.mark.filterwarnings("ignore:.* has no sums.json")
@@ -161,5 +161,5 @@ def test_weights_of_another_network(run):
 def test_a_name_cannot_lead_out_of_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = pp.load_config("demo", [*QUICK, f"name='{name}'"])
-    assert "leads out of runs; choose a folder with --out" in refusal(lambda: pp.train(config))
+    assert "points outside runs; choose a folder with --out" in refusal(lambda: pp.train(config))
     assert not list(tmp_path.iterdir())

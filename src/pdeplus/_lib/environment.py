@@ -61,7 +61,7 @@ def read_sessions(path: Path) -> list[dict[str, Any]]:
         sessions = json.loads(path.read_bytes())
         if isinstance(sessions, list) and all(isinstance(one, dict) for one in cast(list[Any], sessions)):
             return cast(list[dict[str, Any]], sessions)
-    warnings.warn(f"{path} is damaged: what it told of earlier sessions is left out", stacklevel=3)
+    warnings.warn(f"{path} is damaged: its information on earlier sessions is ignored", stacklevel=3)
     return []
 
 

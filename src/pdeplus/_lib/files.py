@@ -42,7 +42,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}; choose another folder") from error
+        raise UserError(f"{folder} cannot be created: {error.strerror}; choose another folder") from error
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -176,7 +176,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise UserError(f"{path} cannot be read as weights: {error}") from error
     if wanted is not None and wanted != _sum_of_weights(weights):
-        raise UserError(f"{path} is damaged: it does not match its checksum; put it back from a copy")
+        raise UserError(f"{path} is damaged: it does not match its checksum; restore it from a backup")
     return weights
 
 

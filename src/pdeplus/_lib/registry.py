@@ -76,7 +76,7 @@ def _find_given(family: str, name: str) -> Target:
         if name not in _given:
             part = {"models": "model", "data": "data"}.get(family, family)
             way_out = f"in another process give it again: Run.load(folder, {part}=…), or pp.resume with it"
-            raise UserError(f"{family}: {name!r} was given in Python and is not there; {way_out}")
+            raise UserError(f"{family}: {name!r} was passed in Python and is not available here; {way_out}")
         return _given[name]
 
     def network(*, classes: int, channels: int) -> Any:

@@ -98,7 +98,7 @@ class PGD(Attack):
         if self.step_size is not None and not (self.step_size > 0 and self.epsilon > 0):
             raise UserError(f"step_size={self.step_size} and epsilon={self.epsilon} must both be above 0")
         if self.restarts > 1 and not self.random_start:
-            raise UserError(f"restarts={self.restarts} from the same point are all alike; take random_start=True")
+            raise UserError(f"restarts={self.restarts} from the same point are all the same; set random_start=True")
 
     @property
     def name(self) -> str:

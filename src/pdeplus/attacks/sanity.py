@@ -93,8 +93,8 @@ def sanity(
     many = hard if there == one_step else at
     found = [_rises([clean, *each]), _breaks_all(lab, attack), _converged(at, hard)]
     moved = None if plain is None else lab.see(there, plain)
-    noise = "the noise masks the gradients: raise eot, and believe the lower accuracy"
-    near = "the gradients near the images are masked; believe the lower accuracy"
+    noise = "the noise masks the gradients: raise eot, and trust the lower accuracy"
+    near = "the gradients near the images are masked; trust the lower accuracy"
     name = "images made on the network without noise are no stronger"
     found.append(_no_stronger(moved, at, "white-box", name, noise))
     found.append(_no_stronger(lab.see(one_step), many, "many", "one step is no stronger than many", near))
@@ -149,7 +149,7 @@ def _rises(seen: Sequence[_Seen]) -> Check:
         name="the loss rises with epsilon",
         passed=all(no_less(b.losses - a.losses) for a, b in pairwise(seen)),
         found="mean " + ", ".join(f"{one.losses.mean():.2f}" for one in seen),
-        meaning="the gradients do not lead uphill, or the steps overshoot; the accuracy may be too high",
+        meaning="the gradients do not increase the loss, or the steps overshoot; the true accuracy may be lower",
     )
 
 
@@ -163,7 +163,7 @@ def _breaks_all(lab: _Lab, attack: Attack) -> Check:
         name="a very large epsilon leaves chance or less",
         passed=seen.accuracy <= bound,
         found=f"accuracy {_percent(seen)} at {epsilon:.3g}, chance {100 * chance:.0f} %",
-        meaning="images survive changes that can make any image grey: the gradients are masked or the steps too few",
+        meaning="images withstand changes that can make any image grey: the gradients are masked or the steps too few",
     )
 
 
@@ -174,7 +174,7 @@ def _converged(at: _Seen, hard: _Seen) -> Check:
         name="more steps and restarts change little, and help",
         passed=-SLACK - one <= drop <= CONVERGED + one,
         found=f"accuracy {_percent(at)}, with more {_percent(hard)}",
-        meaning=weaker if drop < 0 else "the accuracy is too high: take more steps or restarts",
+        meaning=weaker if drop < 0 else "the accuracy is too high: use more steps or restarts",
     )
 
 

@@ -83,8 +83,8 @@ def augmix(
         operations: 9, or 13 with the four that coincide with test corruptions.
         variant: published; or torchvision, whose strengths are k / 9 of its own ranges with k from 0, …, severity - 1,
             each as likely, and whose mixture is cut to whole grey levels.
-        mean: what normalised images are less by, one number for each channel.
-        std: what they are then divided by. The result is normalised alike.
+        mean: the mean that was subtracted from normalised images, one number for each channel.
+        std: the standard deviation that they were then divided by. The result is normalised in the same way.
     """
     _check(severity, width, depth, variant)
     if mean is not None or std is not None:

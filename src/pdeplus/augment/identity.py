@@ -1,4 +1,4 @@
-"""No augmentation: every image is its own twin."""
+"""No augmentation: every image stays as it is."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final

@@ -1,4 +1,4 @@
-"""The negative alone."""
+"""Inverted colours alone."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final

@@ -27,7 +27,7 @@ FIRST = ("demo", "train", "evaluate", "report")
 """The commands that --help shows first; the others follow in alphabetical order."""
 MOVED = {"bench": "benchmarks live in the repository: python -m benchmarks"}
 """Former commands, and what has taken their place."""
-AGAIN = "the same command goes on where it stopped"
+AGAIN = "the same command continues where it stopped"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code, told = 130 if isinstance(error, KeyboardInterrupt) else 0, str(error) or "interrupted"
         if command != "train":  # the way to go on with a run of a larger work is not the command itself
             told = told.partition(",")[0]
-        _leave(code, told if "; go on" in told else f"{told}; {AGAIN}")
+        _leave(code, told if "; continue with" in told else f"{told}; {AGAIN}")
     except OSError as error:
         _leave(2, f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     except Exception as error:
@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = build_parser()
     if any("\0" in word for word in arguments):
-        raise UserError("an argument has a zero byte in it, which no file name can have")
+        raise UserError("an argument contains a zero byte, which no file name can")
     if arguments and arguments[0] in MOVED:
         raise UserError(f"{arguments[0]} is not a command; {MOVED[arguments[0]]}")
     options, rest = parser.parse_known_args(arguments)

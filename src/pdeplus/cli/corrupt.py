@@ -33,9 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="data set (see: pdeplus data list) or a folder of pictures")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the data set's options, e.g. size=64")
     parser.add_argument("--out", metavar="DIR", help="folder for the corrupted images")
-    whole = "which corruptions: the fifteen, all nineteen (default), or the ten of C̄"
+    whole = "which corruptions: the fifteen common ones, these and four for validation (default), or the ten of C̄"
     add_choice(parser, "--suite", CorruptedSuite, default="all_corruptions", help=whole)
-    parser.add_argument("--corruption", nargs="+", metavar="NAME", help="some corruptions, by their names, instead")
+    parser.add_argument("--corruption", nargs="+", metavar="NAME", help="names of some corruptions instead")
     parser.add_argument("--severity", nargs="+", type=int, metavar="N", help="severities, 1 to 5 (default: all)")
     whose = "the benchmark whose constants to use (default: by the images' size)"
     add_choice(parser, "--constants", Constants, old="--scale", help=whose)
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     layout = "how to store a data set (default: npy with the constants of cifar, else folders)"
     add_choice(parser, "--layout", Layout, help=layout)
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="threads (default: one per core)")
-    parser.add_argument("--sheet", metavar="FILE", help="draw the first image under every corruption instead")
+    parser.add_argument("--sheet", metavar="FILE", help="instead draw the first image under every corruption")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     if options.sheet is not None and not options.sheet.lower().endswith(SHEETS):
         raise UserError(f"--sheet {options.sheet} must end with one of {', '.join(SHEETS)}")
     if options.sheet is not None and (options.corruption or options.severity or options.layout):
-        raise UserError("--sheet shows a whole suite: --corruption, --severity and --layout do not go with it")
+        raise UserError("--sheet shows a whole suite: leave out --corruption, --severity and --layout")
     warnings.filterwarnings("ignore", "synthetic frost stands in", UserWarning)  # the last line of the output says it
     found = _find(options.source, options.overrides)
     if isinstance(found, Path):

@@ -1,4 +1,4 @@
-"""List the data sets that are here, and download others.
+"""List data sets, and download them.
 
 pdeplus data list
 pdeplus data get cifar10 --root datasets

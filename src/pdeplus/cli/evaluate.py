@@ -40,9 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=about)
     add_choice(parser, "--suite", Wanted, default="corruptions", help="which test sets (default: corruptions)")
     parser.add_argument("--samples", nargs="+", type=int, metavar="E", help="noisy passes; several numbers: a curve")
-    add_choice(parser, "--average", Average, help="what the noisy passes average")
+    add_choice(parser, "--average", Average, help="what is averaged over the noisy passes")
     selection = (
-        "weights: last epoch, best on validation images (default), or best on the tests themselves, as the authors do"
+        "weights of which epoch: last, best on validation images (default), or best on the test sets, as the authors do"
     )
     selections = [name for name in choices(Selection) if name != "given"]  # which is a model without a choice
     parser.add_argument("--selection", choices=selections, default="validation", help=selection)
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="write a page with the verdict, figures and pictures that corruption turned wrong",
+        help="write a page with the verdict, figures, and pictures misclassified once corrupted",
     )
     parser.add_argument("--files", metavar="DIR", help="read corrupted images from here, e.g. CIFAR-10-C")
     about = "some corruptions only, also your own by dotted name (default: the suite's)"
@@ -62,16 +62,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     quick = "300 images, severities 1, 3 and 5 (default for images of more than 128 pixels)"
     extent.add_argument("--quick", action="store_true", help=quick)
     extent.add_argument("--full", action="store_true", help="all images, all severities")
-    about = "also test with BatchNorm adapted to each test batch; its row is marked, since it uses test images"
+    about = 'also test with BatchNorm adapted to each test batch, in a row marked "uses test images"'
     parser.add_argument("--adapt", action="store_true", help=about)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of corruptions and attack (default: 0)")
-    parser.add_argument("--name", help="what tables call the model (default: its method)")
+    parser.add_argument("--name", help="name of the model in tables (default: its method)")
     parser.add_argument("--compile", action="store_true", help="use torch.compile: faster after the first seconds")
     parser.add_argument("--out", metavar="DIR", help="folder for records.jsonl (default: the run folder)")
     add_trust(parser)
     attack = parser.add_argument_group("options of --suite adversarial")
     attack.add_argument("--attack", choices=tuple(ATTACKS), help="which attack (default: pgd)")
-    attack.add_argument("--norm", choices=choices(Norm), help="how the change of an image is measured (default: linf)")
+    attack.add_argument("--norm", choices=choices(Norm), help="norm of an image's change (default: linf)")
     sizes = "size of the change (default: 1/255 2/255 4/255 8/255, or 0.1 0.25 0.5 1 in l2)"
     attack.add_argument("--epsilon", nargs="+", type=_fraction, metavar="EPS", help=sizes)
     attack.add_argument("--steps", type=int, metavar="N", help="steps of the attack (default: 10, or 100 for apgd)")
@@ -85,13 +85,13 @@ def _fraction(text: str) -> float:
     try:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number such as 0.03 or 8/255") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.03 or 8/255") from error
 
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate each model with each number of samples, and print a line of results for each.
 
-    Behind an attacked one come the sanity checks; with a report, or a model that is no run, a verdict and what to try
+    Sanity checks follow an attack; with a report, or a model that is no run, a verdict and what to try
     next. No result is printed before all are done.
     """
     sort_words(options)

@@ -1,6 +1,6 @@
 """Export the network of a run, or one by URI, as one file, compared with the original before it is kept.
 
-pdeplus export demo/pde_plus --format onnx --out digits.onnx
+pdeplus export runs/pde --format onnx --out model.onnx
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""List what there is to choose from, with its options.
+"""List methods, models, data sets and other choices, with their options.
 
 pdeplus list methods
 """
@@ -31,7 +31,7 @@ def describe_family(family: str) -> str:
         from ..methods import VARIANTS
         from ..studies.experiment import settings
 
-        blocks += ["", "names for a method with certain options:"]
+        blocks += ["", "short names for a method with certain options:"]
         blocks += [f"    {name:<26} {' '.join(settings(name))}" for name in VARIANTS]
     return "\n".join(blocks)
 
@@ -44,7 +44,7 @@ def describe_corruptions(family: str) -> str:
     lines, width = list[str](), max(map(len, KNOWN))
     for name, corruption in KNOWN.items():
         about = (inspect.getdoc(corruption.function) or "").partition("\n")[0]
-        lines.append(f"{name:<{width}} {corruption.family:<8} {'extra' if corruption.extra else '':<6} {about}")
+        lines.append(f"{name:<{width}} {corruption.family:<8} {'validation' if corruption.extra else '':<10} {about}")
     return "\n".join([*lines, f"frost: {describe_frost()}"])
 
 

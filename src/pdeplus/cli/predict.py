@@ -1,6 +1,6 @@
 """Classify pictures with a run or another model, and say how sure it is.
 
-pdeplus predict demo/pde_plus a.png holiday_pictures --samples 10
+pdeplus predict runs/pde a.png holiday_pictures --samples 10
 """
 
 import argparse

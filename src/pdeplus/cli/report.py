@@ -9,7 +9,7 @@ import argparse
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="evaluated run folder, or a records.jsonl")
     parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
-    parser.add_argument("--baseline", default="ERM", metavar="NAME", help="what mCE compares with (default: ERM)")
+    parser.add_argument("--baseline", default="ERM", metavar="NAME", help="reference series of mCE (default: ERM)")
     files = "also write tables (Markdown, CSV, LaTeX) and figures (PNG, PDF, SVG) into this folder"
     parser.add_argument("--files", metavar="DIR", help=files)
     parser.add_argument("--title", default="Robustness report", help="title of the page (default: Robustness report)")

@@ -26,18 +26,18 @@ from .base import add_choice, pick
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", help="name (see: pdeplus list experiments) or a .toml file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting of every run")
-    size = "the paper's own; networks that converge in minutes; narrow ones, minutes per run (default); or seconds"
+    size = "full (the paper's), fast (converges in minutes), small (narrow; default), smoke (seconds), own (preset's)"
     add_choice(parser, "--size", SizeName, old="--scale", default="small", help=size)
     parser.add_argument("--seeds", type=int, metavar="N", help="repetitions (default: the size's own)")
     out = "folder for runs and results (default: reproduced)"
     parser.add_argument("--out", default="reproduced", metavar="DIR", help=out)
-    records = "folder with records of runs done elsewhere, such as results: those are not repeated"
+    records = "folder with records of runs done elsewhere, such as results; those runs are not repeated"
     parser.add_argument("--records", metavar="DIR", help=records)
-    dry = "only say which runs, how many hours, how much disk; with --on slurm, print the script"
+    dry = "only print the runs, hours and disk space; with --on slurm, print the script"
     parser.add_argument("--dry-run", action="store_true", help=dry)
-    on = "on this machine (default), on a Ray cluster, nowhere (only collect what is done), or as Slurm jobs"
+    on = "on this machine (default), on a Ray cluster, none (only collect finished runs), or as Slurm jobs"
     parser.add_argument("--on", choices=(*choices(On), "slurm"), default="local", help=on)
-    jobs = "runs at once on this machine, one thread each; changes no result (default: one per core, 1 with a GPU)"
+    jobs = "runs at once on this machine, one thread each; results stay the same (default: one per core, 1 with a GPU)"
     parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
     parser.add_argument("--cpus", type=int, metavar="N", help="CPUs per run on a cluster (default: 1)")
     gpus = "GPUs per run on a cluster (default: 1 on Ray if it has any, else 0)"
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     needs = pick(options, "cpus", "gpus")
     if options.cell is not None:
         if options.on != "local" or options.dry_run or {*needs.values(), options.jobs} != {None}:
-            raise UserError("--cell N does one run here: leave --on, --cpus, --gpus, --jobs and --dry-run out")
+            raise UserError("--cell N does one run here: leave out --on, --cpus, --gpus, --jobs and --dry-run")
         print(reproduce_cell(options.experiment, options.cell, **chosen))
     elif options.jobs is not None and options.on != "local":
         raise UserError(f"--jobs {options.jobs} is for runs on this machine: leave it out with --on {options.on}")

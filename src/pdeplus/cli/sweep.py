@@ -26,9 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="test on at most N images (default: all)")
     parser.add_argument("--tests", choices=("corruptions", "clean"), default="corruptions", help="what to test on")
     parser.add_argument("--out", default="sweeps", metavar="DIR", help="folder for runs and results (default: sweeps)")
-    jobs = "runs at once, one thread each; changes no result (default: one per core, 1 with a GPU)"
+    jobs = "runs at once, one thread each; results stay the same (default: one per core, 1 with a GPU)"
     parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
-    parser.add_argument("--dry-run", action="store_true", help="only say which runs, how many hours, how much disk")
+    parser.add_argument("--dry-run", action="store_true", help="only print the runs, hours and disk space")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,8 +7,8 @@ import argparse
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="theory", metavar="DIR", help="folder for all of it (default: theory)")
-    parser.add_argument("--quick", action="store_true", help="coarse, in seconds instead of minutes")
+    parser.add_argument("--out", default="theory", metavar="DIR", help="folder for the results (default: theory)")
+    parser.add_argument("--quick", action="store_true", help="coarse: seconds instead of minutes")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all randomness (default: 0)")
 
 

@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("preset", nargs="?", help="name (see: pdeplus list presets) or a .toml file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a setting; values as in TOML")
     parser.add_argument("--out", metavar="DIR", help="new run folder (default: runs/PRESET-METHOD-seedN)")
-    dry = "only say how many FLOPs and minutes it would take, and what accuracy to expect"
+    dry = "only print the FLOPs and minutes it would take, and the accuracy to expect"
     parser.add_argument("--dry-run", action="store_true", help=dry)
     going_on = (
         "resume the run in this folder; with KEY=VALUE, branch: continue from its last checkpoint in a new folder"
@@ -78,7 +78,7 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         from ..studies.experiment import experiments
 
         if options.preset in experiments():
-            raise UserError(f"{options.preset} is an experiment, of several runs: pdeplus reproduce {options.preset}")
+            raise UserError(f"{options.preset} is an experiment; run it with: pdeplus reproduce {options.preset}")
     if options.resume is None:
         config = load_config(options.preset, options.overrides)
         return partial(train, config, options.out, force=options.force, say=print)
@@ -88,8 +88,8 @@ def _work(options: argparse.Namespace) -> Callable[..., Any]:
         how = {"trust_code": options.trust_code, "say": print}
         return partial(branch, options.resume, options.overrides, options.out, **how)
     if options.out or options.force:
-        raise UserError("--resume goes on in the run's own folder: leave --out and --force out, or change a setting")
+        raise UserError("--resume continues in the run's own folder: leave out --out and --force, or change a setting")
     if Run.load(options.resume).finished:
-        more = f"go on for longer with: pdeplus train --resume {options.resume} train.epochs=N"
-        raise UserError(f"{options.resume} is finished; train again into another folder with --out, or {more}")
+        more = f"train it for longer with: pdeplus train --resume {options.resume} train.epochs=N"
+        raise UserError(f"{options.resume} is finished; train again in another folder with --out, or {more}")
     return partial(resume, options.resume, trust_code=options.trust_code)

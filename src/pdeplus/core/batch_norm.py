@@ -108,4 +108,4 @@ def keep_frozen_statistics(net: nn.Module) -> None:
 def check_batch_size(net: nn.Module, batch_size: int) -> None:
     """Refuse to normalise over a batch of one."""
     if batch_size == 1 and any(isinstance(module, _BatchNorm | SplitBatchNorm) for module in net.modules()):
-        raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; take 2 or more")
+        raise UserError("train.batch_size=1: BatchNorm cannot normalise a batch of one; use 2 or more")

@@ -73,14 +73,14 @@ def diffusion(
         active: add noise; if not, the trace holds the plain features and no scales.
         local: g_φ sees a detached h, so that what flows back through σ reaches φ of that block only;
             its gradient is kept even under `torch.no_grad`.
-        learn_from: σ has a gradient, and a place in the trace, for so many leading rows only; the others
-            diffuse all the same. None for all.
-        passes: each block's noise in each of several passes; the first block then hands on a batch that holds
-            its output in all of them, one behind the other.
-        twins: the second half of a batch holds similar samples of the first half, in the same order: what blocks with
-            a directional covariance diffuse along.
-        share: of the rows of a batch, the first ones, that get noise, isotropic noise alone; σ is learnt from
-            `learn_from` rows all the same.
+        learn_from: σ has a gradient, and a place in the trace, only for this many leading rows; the others
+            still diffuse. None for all.
+        passes: each block's noise in each of several passes; the first block then returns a batch that holds
+            its output in all of them, one after the other.
+        twins: the second half of a batch holds augmented views of the first half, in the same order; blocks with a
+            directional covariance diffuse towards them.
+        share: fraction of the rows of a batch, the first ones, that get noise (isotropic noise only); σ is still learnt
+            from `learn_from` rows.
     """
     members = frozenset(module for module in net.modules() if isinstance(module, FollowsDiffusion))
     if not any(module.diffuses for module in members):

@@ -71,27 +71,27 @@ def add_diffusion(
     reach: float | Sequence[float] = 0.5,
     per: Per = "sample",
 ) -> nn.Module:
-    """Put an ADD block behind each named module of a copy of `model`.
+    """Put an ADD block after each named module of a copy of `model`.
 
     The copy has the model's class, attributes and parameter names; outside a `diffusion` context its
-    output equals the model's bit for bit. `model` itself is left as it was.
+    output equals the model's bit for bit. `model` itself is not changed.
 
     Args:
-        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C or B×C, or
-            of a square image B×H×W×C. "auto" for the network's stages (`core/placement.py` says which these are). The
+        after: names as in `model.named_modules()`; each one's output must be a tensor: B×C×H×W, B×N×C, B×C, or,
+            for square images, B×H×W×C. "auto" for the network's stages (`core/placement.py` says which these are). The
             first may be "input": the images diffuse, before the network.
         example: an input (or a mapping of keyword inputs) for one forward pass that finds the shapes.
         block: a light depthwise body, or the paper's two 3×3 convolutions (B×C×H×W features only).
         head: softplus with a floor, or the authors' ReLU, under which σ can be zero.
         floor: least σ of the softplus head.
-        initial_scale: σ of every element before the first update; None keeps the normalisation's start
+        initial_scale: σ of every element before the first update; None keeps the normalisation's own initial value
             (σ near 0.8 for softplus, as large as the features).
         scale_per: σ for each element of the features (authors' code), or one for each sample, G(x, t) in the paper.
         prior: family of the noise.
-        covariance: isotropic (the paper's), directional (ours: along the way to each sample's twin, for batches of two
+        covariance: isotropic (the paper's), directional (ours: towards each sample's augmented view, for batches of two
             views in `diffusion(net, twins=True)`; without parameters) or both.
-        reach: standard deviation along that way, in units of its length; one number, or one for each place.
-        per: one random number along that way for each sample, for each of its positions or each of its channels.
+        reach: standard deviation along that direction, in units of that distance; one number, or one for each place.
+        per: one random number along that direction for each sample, for each of its positions or each of its channels.
     """
     given = {"block": block, "head": head, "scale_per": scale_per, "prior": prior, "covariance": covariance, "per": per}
     for (name, value), choices in zip(given.items(), (Block, Head, ScalePer, Prior, Covariance, Per), strict=True):
@@ -163,7 +163,7 @@ def _check_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> Non
             model(**example) if isinstance(example, Mapping) else model(example)
     except (RuntimeError, TypeError, ValueError) as error:
         reason = textwrap.shorten(str(error), 160, placeholder=" …")
-        raise UserError(f"the network cannot take the example, {shape}: {reason}; give a batch as it takes") from error
+        raise UserError(f"the network cannot take the example, {shape}: {reason}; give one that it takes") from error
 
 
 def add_noise(

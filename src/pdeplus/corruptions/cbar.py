@@ -1,6 +1,6 @@
 """C̄: the ten corruptions of CIFAR-10-C̄ (Mintun et al., 2021), chosen to be unlike the fifteen.
 
-They are for testing alone: nothing is trained, validated or selected on them. The numbers in a decorator are the levels
+They are only for testing: nothing is trained, validated or selected on them. The numbers in a decorator are the levels
 of its severities. Lengths are shares of n, the image's shorter side, so that CIFAR's levels serve images of any size.
 """
 

@@ -102,7 +102,7 @@ def _grow_array(images: Images, path: Path, name: str, plan: CorruptionPlan, wat
                 watch(len(spoilt))
             os.fsync(file.fileno())
         except OSError as error:
-            raise UserError(f"{part} cannot be written: {error.strerror}; make room and call again") from error
+            raise UserError(f"{part} cannot be written: {error.strerror}; free space and repeat the command") from error
     part.replace(path)
     sync_folder(path.parent)
 
@@ -191,7 +191,7 @@ def _corrupt_picture(
             temporary.replace(target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise UserError(f"{target} cannot be written: {error.strerror}; call again to go on") from error
+            raise UserError(f"{target} cannot be written: {error.strerror}; repeat the command to continue") from error
     return len(targets)
 
 

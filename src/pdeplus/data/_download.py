@@ -98,7 +98,7 @@ def get(name: str, root: str = "") -> str:
         raise UserError(f"{origin.by_hand}; put its folders {', '.join(origin.marks)} into {target}")
     make_folder(base)
     lock = base / f".{origin.folder}.lock"
-    with held_in_turn(lock, f"another process gets {name}"):
+    with held_in_turn(lock, f"another process is downloading {name}"):
         try:
             here = find_folder(origin, root)
             return f"{name} is already in {here}" if here is not None else _get(origin, base, target)
@@ -132,7 +132,7 @@ def _fill(origin: Origin, base: Path, scratch: Path) -> str:
     try:
         files = [fetch(url, md5, base) for url, md5 in origin.downloads.items()]
     except Unreachable as error:
-        way_out = f"download {' and '.join(origin.downloads)} elsewhere, put it into {base} and call this again"
+        way_out = f"download {' and '.join(origin.downloads)} elsewhere, put it into {base} and repeat the command"
         second = origin.second
         if second is None or shutil.which(second.command) is None:
             raise UserError(f"{error}; {way_out}") from error
@@ -226,7 +226,7 @@ def fetch(url: str, md5: str, folder: Path) -> Path:
     while not _more(url, part):
         failures, reached = failures + 1 if _size(part) <= reached else 0, _size(part)
         if failures >= ATTEMPTS:
-            raise Unreachable(f"the connection to {url} breaks off again and again")
+            raise Unreachable(f"the connection to {url} keeps breaking")
     if file_md5(part) != md5:
         part.unlink()
         raise UserError(f"{url} gave a file whose MD5 is not {md5}; it is removed: try again")
@@ -316,13 +316,13 @@ class Unpacked:
     def read(self, size: int = -1) -> bytes:
         """The next bytes; contents are read in blocks, so that what asks for more than a header can have is none."""
         if not 0 <= size <= HEADER:
-            raise UserError(f"{self.archive} would grow by {size / 1e9:.1f} GB in a header, which no such archive does")
+            raise UserError(f"{self.archive} would grow by {size / 1e9:.1f} GB in a header, far too much")
         return self.stream.read(size)
 
     def seek(self, place: int, whence: int = 0) -> int:
         """Go to a place from the start."""
         if place > self.most:
-            raise UserError(f"{self.archive} would grow to {place / 1e9:.1f} GB, which no such archive does")
+            raise UserError(f"{self.archive} would grow to {place / 1e9:.1f} GB, far too much")
         return self.stream.seek(place, whence)
 
     def tell(self) -> int:
@@ -338,14 +338,14 @@ def most_of(archive: Path) -> int:
 def _write_all(entries: Iterator[Entry], archive: Path, folder: Path, announced: int) -> None:
     folder.mkdir(parents=True)
     if announced > most_of(archive):
-        raise UserError(f"{archive} would grow to {announced / 1e9:.1f} GB, which no such archive does")
+        raise UserError(f"{archive} would grow to {announced / 1e9:.1f} GB, far too much")
     if announced > shutil.disk_usage(folder).free:
         raise UserError(f"{archive} needs {announced / 1e9:.1f} GB, more than is free in {folder.parent}")
     with tqdm(desc=f"unpacking {archive.name}", total=announced, unit="B", unit_scale=True, disable=None) as bar:
         for name, size, stream in entries:
             path = PurePosixPath(name)
             if path.is_absolute() or not path.parts or ".." in path.parts or any(sign in name for sign in "\\:\0"):
-                raise UserError(f"{archive}: {name!r} leads out of the folder")
+                raise UserError(f"{archive}: {name!r} points outside the folder")
             target = folder.joinpath(*path.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:

@@ -63,7 +63,7 @@ def read_data(train: Any, test: Any = None) -> GivenData:
         shown, others = _read("test", test)
         tested = Images(shown, _numbers("test", others, names))
         if shown.shape[1:] != pixels.shape[1:]:
-            raise UserError(f"test has images of {_size(shown)} and data of {_size(pixels)}; let both be alike")
+            raise UserError(f"test has images of {_size(shown)} and data of {_size(pixels)}; give both the same size")
     return GivenData(images=images, tested=tested, names=names, size=min(pixels.shape[2:]))
 
 

@@ -190,4 +190,4 @@ def check_complete(folder: Path) -> None:
     manifest = read_manifest(folder) or {"wanted": [], "complete": []}
     missing = [name for name in manifest["wanted"] if name not in manifest["complete"]]
     if missing:
-        raise UserError(f"{folder} is unfinished, {missing[0]} for one; call the same pdeplus corrupt again")
+        raise UserError(f"{folder} is unfinished ({missing[0]} is missing); repeat the same pdeplus corrupt command")

@@ -78,7 +78,7 @@ def _read_idx(folder: Path, file: str, dimensions: int) -> tuple[NDArray[np.uint
                 raise UserError(f"{path} is not an idx file of bytes in {dimensions} dimensions")
             shape = tuple(int(n) for n in header[1:])
             if math.prod(shape) > 1_000_000_000:
-                raise UserError(f"{path} announces {'×'.join(map(str, shape))} bytes, which is absurd")
+                raise UserError(f"{path} announces {'×'.join(map(str, shape))} bytes, which is impossible")
             raw = bytearray(stream.read(math.prod(shape) + 1))
     except (OSError, EOFError, ValueError, zlib.error) as error:
         if isinstance(error, UserError):

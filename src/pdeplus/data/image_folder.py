@@ -21,7 +21,7 @@ TESTS = ("test", "testing", "val", "valid", "validation")
 class ImageFolder(Source):
     """Class folders in train/ and in test/ (or val/), or in one folder of which a fixed part is held out for test.
 
-    A folder with test/ alone is for testing alone.
+    A folder with only test/ is only for testing.
 
     Pictures may be of any size and common format: the centre square is resized. Files of other kinds are ignored.
     """
@@ -31,7 +31,7 @@ class ImageFolder(Source):
     size: int = 64
     """Side of the images in pixels."""
     held_out: float = 0.2
-    """Fraction of each class that is the test set, where there is no folder test/ or val/; 1 for testing alone."""
+    """Fraction of each class that is the test set if there is no folder test/ or val/; 1 for testing only."""
     seed: int = 0
     """Decides which pictures are held out."""
     flip: bool = True
@@ -39,9 +39,9 @@ class ImageFolder(Source):
     memory_gb: float = MEMORY_GB
     """Decoded pictures that take more than this are streamed from disk instead of kept."""
     crop: float = field(default=1.0, metadata=NEW)
-    """Share of a picture's centre square that an image shows; a network by URI brings its own."""
+    """Fraction of a picture's centre square that an image shows; a network by URI sets its own."""
     interpolation: Interpolation = field(default="bilinear", metadata=NEW)
-    """How pictures are resized; a network by URI brings its own."""
+    """How pictures are resized; a network by URI sets its own."""
     read_size: int = field(default=0, metadata=NEW)
     """Side at which the whole centre squares of training pictures are kept, for a transform that cuts images of `size`
     out of them; 0 for images as in the test."""

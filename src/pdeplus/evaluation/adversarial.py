@@ -62,7 +62,7 @@ class Threat:
             first, second = (_logits(tested, 0, None)(one.floats().to(tested.device)) for _ in range(2))
         if not torch.allclose(first, second, rtol=1e-3, atol=1e-4):  # no average over its own noise would be followed
             way_out = "give one whose noise is in ADD blocks (pdeplus.noise_layers) with samples=E, or its average"
-            raise UserError(f"the model answers differently each time for the same images; {way_out}")
+            raise UserError(f"the model gives different outputs for the same images; {way_out}")
         sets = [
             TestSet(self.name(epsilon), 0, clean.read, partial(self._change, tested, epsilon), ROWS_AT_ONCE)
             for epsilon in self.epsilons

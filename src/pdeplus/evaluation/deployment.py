@@ -130,7 +130,7 @@ def predict_pictures(
     if isinstance(run, Run):
         method = with_samples(build_method(run.config), run.config.method.name, samples, None)
     elif samples:
-        raise UserError(f"samples={samples}: {run.label} has no noise to sample; leave it out or take 0")
+        raise UserError(f"samples={samples}: {run.label} has no noise to sample; leave it out or use 0")
     channels, height, width = expects.shape
     if channels not in (1, 3) or height != width:
         wanted = "×".join(map(str, expects.shape))

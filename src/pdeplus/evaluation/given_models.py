@@ -67,7 +67,7 @@ def open_run_or_model(name: str, trust_code: bool = False) -> "Run | Given":
 
 
 def names_a_model(text: str) -> bool:
-    """Whether a text can stand for a model that is no run folder: a URI, a file, a dotted or known name."""
+    """Whether a text can stand for a model that is not a run folder: a URI, a file, a dotted or known name."""
     name = text.partition("?")[0]
     if ":" in name or Path(name).suffix in FILES or (Path(name) / "config.json").is_file():
         return True
@@ -82,7 +82,7 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
     """
     text = str(name)
     if not names_a_model(text):
-        Run.load(text)  # which tells what is no run folder
+        Run.load(text)  # which tells what is not a run folder
         raise UserError(f"{text} is a run folder, which Run.load opens")
     bare, options = (text, {}) if Path(text).exists() else parse_uri(text)
     if Path(bare).suffix in (".onnx", ".pt2"):

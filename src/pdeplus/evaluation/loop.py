@@ -82,24 +82,31 @@ def evaluate(
     """Test a model and return a record for each test set; the clean one comes first.
 
     Each record is written as soon as it is measured; what the folder holds already is not measured again. All noise is
-    seeded. docs/evaluation.md says more of each argument.
+    seeded. docs/evaluation.md says more about each argument.
 
     Args:
         model: a Run or its folder; a URI such as "timm:resnet18"; an .onnx or .pt2 file; a torch module or any function
             from float images B×C×H×W in [0, 1] to logits B×classes (or to an object with `.logits`).
         suite: "clean", "corruptions" (fifteen), "all_corruptions" (nineteen), "cbar" (C̄), "domains" or "adversarial".
         data: a data set's name, a folder of class folders, a Source, (images, labels), a Dataset; a run has its own.
-        samples, average: noisy passes E, 0 for none, None for the method's; these average "probabilities" or "logits".
-        selection: which of a run's weights: "last", "validation" or "oracle", which looks at the test sets.
-        name, out: what tables call the model; the folder for records.jsonl, of a run its own.
+        samples: number of noisy passes E; 0 for none, None for the method's own number.
+        average: what is averaged over these passes, "probabilities" or "logits".
+        selection: which of a run's weights to test: "last", "validation", or "oracle" (best on the test sets).
+        name: the model's name in tables.
+        out: folder for records.jsonl; a run's own folder by default.
         files: folder of corrupted images, such as CIFAR-10-C, to read instead of corrupting the test images.
-        corruptions, severities, limit: some corruptions by name, also your own by dotted name; images of each test set.
-        quick: 300 images at severities 1, 3, 5, where neither is set; None: if they are larger than 128 pixels.
+        corruptions: names of some corruptions, also your own by dotted name; None for all of the suite.
+        severities: some of 1 to 5.
+        limit: number of images of each test set; 0 for all.
+        quick: test 300 images at severities 1, 3 and 5 unless these are set; None: only if images exceed 128 pixels.
         adapt: take BatchNorm's statistics from each test batch, which uses test images.
-        attack, epsilons, eot: of the adversarial suite: its name or one configured, its sizes, noisy passes it follows.
-        outputs: whether a given model returns "logits" or "probabilities".
+        attack: of the adversarial suite, its name or an attack object.
+        epsilons: sizes of the attack.
+        eot: noisy passes that the attack averages if the model predicts with noise.
+        outputs: whether a model that is not a run returns "logits" or "probabilities".
         progress: show a bar on a terminal, elsewhere a line per test set.
-        watch, say: told of progress; told what the model takes and, of big images, how long it will take.
+        watch: called with the progress.
+        say: called with messages: the model's input format and, for large images, the expected time.
     """
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size} must be at least 1")
@@ -237,12 +244,12 @@ def _models(
         return
     check_choice("selection", selection, Selection)
     if selection == "given":
-        raise UserError("selection='given' is for models that are no runs; choose last, validation or oracle")
+        raise UserError("selection='given' is for models that are not runs; choose last, validation or oracle")
     wanted, channels = model.expects.shape[0], tests.sets[0].shape[0]
     if wanted != channels:
         raise UserError(f"{model.path} takes images of {wanted} channels, those of {tests.data} have {channels}")
     if selection == "oracle" and tests.name == "cbar":
-        raise UserError("selection='oracle' would choose on C̄, which is for testing alone; choose last or validation")
+        raise UserError("selection='oracle' would select on C̄, which is only for testing; choose last or validation")
     if selection == "oracle" and not model.kept:
         way_out = "train with train.keep_every=1 for selection=oracle, or select on validation"
         raise UserError(f"{model.path} kept no epochs' weights; {way_out}")
@@ -424,4 +431,4 @@ def _warn_of_chance(record: Record, classes: int) -> None:
     if record.accuracy <= bound < 1:
         found = f"{record.model} is right on {100 * record.accuracy:.1f} % of the clean images, no better than chance"
         way_out = "put any normalisation, resizing or order of classes into the model"
-        warnings.warn(f"{found}; it gets floats in [0, 1], B×C×H×W: {way_out}", stacklevel=7)
+        warnings.warn(f"{found}; it receives floats in [0, 1], B×C×H×W: {way_out}", stacklevel=7)

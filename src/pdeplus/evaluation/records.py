@@ -53,7 +53,7 @@ class Record:
     """One model on one test set."""
 
     model: str
-    """What tables call the model."""
+    """The model's name in tables."""
     data: str
     """The data set."""
     suite: Suite
@@ -98,11 +98,11 @@ class Record:
     classes: tuple[str, ...] = ()
     """Names of the labels, where they are few enough for a table of them."""
     confusion: tuple[tuple[int, ...], ...] = ()
-    """Of those classes: the label, what it was taken for, and how many images; what never happened is left out."""
+    """Of those classes: the label, the prediction, and the number of images; pairs that never occurred are left out."""
     adapted: bool = False
     """Whether BatchNorm took its statistics from the test images."""
     overlaps: tuple[str, ...] = ()
-    """Test corruptions that the training augmentations do as well."""
+    """Test corruptions that the training augmentations resemble."""
     seconds: float
     """Time spent on predicting, without reading, corrupting or attacking the images."""
     parameters: int | None = None
@@ -143,8 +143,8 @@ def pack_hits(right: NDArray[np.bool_]) -> str:
 def read_records(path: str | Path) -> list[Record]:
     """All records of a file, each measurement once: of two lines about the same thing the later counts.
 
-    A line that is no record is refused by its number. A last line without its end was being written when its writer
-    was killed: it is left out with a warning.
+    A line that is not a record is refused with its number. An incomplete last line, left by a process that was killed
+    while writing, is skipped with a warning.
     """
     try:
         content = Path(path).read_bytes()
@@ -223,7 +223,7 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def parse(line: str | bytes, where: str) -> Record:

@@ -184,7 +184,7 @@ def card(run: Run, expects: Expects, records: Sequence[Record], weights: str, on
     first = records[0] if records else None
     if first is not None:
         seen = ", ".join(first.overlaps) or "none"
-        lines += [f"- Overlap audit: test corruptions that the training augmentations do as well: {seen}."]
+        lines += [f"- Overlap audit: test corruptions that the training augmentations resemble: {seen}."]
         lines += [f"- Noisy passes at test: {first.samples}. Machine: {first.machine or 'not recorded'}."]
         costs = (("parameters", first.parameters), ("FLOPs per image", first.flops))
         costs += (("seconds of training", first.train_seconds), ("FLOPs of training", first.train_flops))

@@ -305,7 +305,7 @@ def training_ratio(series: Series, baseline: Series | None) -> float | None:
 
 
 def compare(first: Series, second: Series) -> Difference | None:
-    """The paired difference of mean accuracy, corrupted, attacked or on foreign domains; None where none pair up."""
+    """The paired difference of mean accuracy, corrupted, attacked or on other domains; None where none pair up."""
     alike = ("data", "suite", "origin", "domains", "attacks")
     same = all(getattr(first, name) == getattr(second, name) for name in alike)
     sides = [_per_image(s) for s in (first, second)]

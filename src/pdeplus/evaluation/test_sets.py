@@ -210,7 +210,7 @@ def _from_files(
 def _check_none_missing(where: str, wanted: Sequence[TestKey], missing: Sequence[TestKey]) -> None:
     if missing:
         some = "{} {}".format(*missing[0])
-        raise UserError(f"{where} lacks {len(missing)} of {len(wanted)} test sets, {some} for one")
+        raise UserError(f"{where} lacks {len(missing)} of {len(wanted)} test sets, such as {some}")
 
 
 def _corrupted(

@@ -166,7 +166,7 @@ def tested_model(
         raise UserError(f"a {type(model).__name__} cannot be evaluated: give a run, a torch module or a function")
     noisy = isinstance(model, nn.Module) and any(isinstance(module, ADDBlock) for module in model.modules())
     if passes and not noisy:
-        raise UserError(f"samples={passes}: the model has no ADD blocks and no noise to sample; leave it out or take 0")
+        raise UserError(f"samples={passes}: the model has no ADD blocks and no noise to sample; leave it out or use 0")
     if passes and outputs == "probabilities":
         raise UserError(f"samples={passes} needs a model that returns logits, not outputs='probabilities'")
     device, network = torch.device("cpu"), None
@@ -176,7 +176,7 @@ def tested_model(
         device = next((parameter.device for parameter in model.parameters()), device)
         network = adapting_copy(model) if adapt else fast_copy(model, example[:COMPARED].to(device), compile=compile)
     elif compile:
-        warnings.warn("torch.compile is left out: the model is no torch module", stacklevel=2)
+        warnings.warn("torch.compile is ignored: the model is not a torch module", stacklevel=2)
     function = cast(Callable[[Tensor], Any], model if network is None else network)
 
     def run(x: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -260,9 +260,9 @@ def _probabilities(answer: Any, n: int, outputs: Outputs) -> Tensor:
         raise UserError(f"the model returns {shape} for {n} images; {n}×classes is needed")
     alike = bool((found >= 0).all()) and bool(((found.sum(-1) - 1).abs() < 1e-3).all())
     if outputs == "logits" and alike:
-        raise UserError("the model returns probabilities: its rows sum to 1; say outputs='probabilities'")
+        raise UserError("the model returns probabilities: its rows sum to 1; set outputs='probabilities'")
     if outputs == "probabilities" and not alike:
-        raise UserError("outputs='probabilities', but the model's rows do not sum to 1; say outputs='logits'")
+        raise UserError("outputs='probabilities', but the model's rows do not sum to 1; set outputs='logits'")
     return found.softmax(-1) if outputs == "logits" else found
 
 
@@ -276,7 +276,7 @@ def fast_copy(net: nn.Module, example: Tensor, *, compile: bool = False) -> nn.M
         kept, fast = (copy.deepcopy(net).eval() for _ in range(2))
     except Exception:  # a user's network may hold what cannot be copied
         if compile:
-            warnings.warn("torch.compile is left out: the network cannot be copied", stacklevel=2)
+            warnings.warn("torch.compile is ignored: the network cannot be copied", stacklevel=2)
         return _InEvalMode(net)
     try:
         for part in [fast, *(module.body for module in fast.modules() if isinstance(module, ADDBlock))]:

@@ -112,7 +112,7 @@ class PDEPlusLoss(_Loss):
         agreeing: views that agree.
         coverage_weight: of the coverage loss.
         coverage_images: φ learns from at most so many images of a batch.
-        twins: whose features are covered: those of a plain pass, or the diffused pass's own, which saves that pass.
+        twins: whose features are covered: of a plain pass, or of the diffused pass, which saves the plain pass.
         mean: with `std`, what the loader normalises images with: they are put back for the augmentation.
         std: see `mean`.
         label_smoothing: of the cross-entropy.
@@ -141,7 +141,7 @@ class PDEPlusLoss(_Loss):
     ) -> None:
         block = add_blocks_of(net)[0]
         if block.head == "none":
-            raise UserError("the network's noise has a scale that is given, not learnt; make it with add_diffusion")
+            raise UserError("the network's noise has a fixed scale, not a learnt one; use add_diffusion")
         places = tuple(one.name for one in add_blocks_of(net))
         given = {"jsd": jsd, "views": views, "share": share, "diffuse_after": diffuse_after}
         usual = {} if places == ("input",) else IN_STAGES

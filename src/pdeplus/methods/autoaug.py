@@ -1,11 +1,11 @@
 """AutoAug (Cubuk et al., 2019): cross-entropy on images changed by a policy that was learnt on a data set.
 
-Idea: a search over pairs of operations finds those that help on one data set; they help on others as well.
-Formula: CE(o_2(o_1(x))), where each image draws one of 25 pairs of operations with their own strengths, and each of the
-two happens with its own probability; x after crop and flip.
+Idea: a search over pairs of operations finds those that help on one data set; they also help on other data sets.
+Formula: CE(o_2(o_1(x))), where one of 25 pairs of operations is drawn for each image; each of the two operations has
+its own strength and probability; x after crop and flip.
 Source: Cubuk et al., AutoAugment: learning augmentation strategies from data, CVPR 2019.
-Defaults: the policy learnt on CIFAR-10, without the Cutout that the original adds; the PDE+ authors' code takes
-policy = "imagenet".
+Defaults: the policy learnt on CIFAR-10, without the Cutout that the original adds; the PDE+ authors' code takes policy
+= "imagenet".
 Cost: one forward and one backward pass, as ERM; and two operations on each image.
 Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 95.61 / 85.37 (PDE+ paper, policy "imagenet").
 """

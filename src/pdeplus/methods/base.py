@@ -278,7 +278,7 @@ def with_samples(method: Method, name: str, samples: int | None, average: str | 
     if is_dataclass(method) and "samples" in (option.name for option in fields(method)):
         return replace(method, **wanted)
     if samples:
-        raise UserError(f"samples={samples}: the method {name} has no noise to sample; leave it out or take 0")
+        raise UserError(f"samples={samples}: the method {name} has no noise to sample; leave it out or use 0")
     return method
 
 

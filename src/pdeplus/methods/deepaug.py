@@ -1,13 +1,13 @@
 """DeepAug (Hendrycks et al., 2021): cross-entropy on clean images and on images from a distorted network.
 
-Idea: an image-to-image network whose weights and features are disturbed at random makes changes that no list of
-operations has, and keeps what the image shows.
+Idea: an image-to-image network whose weights and features are perturbed at random changes images in ways that no list
+of operations contains, and keeps what the image shows.
 Formula: CE(d(x)) on a share of the batch, CE(x) on the rest, where d is the image network with a distortion drawn
 afresh for each group of images; x after crop and flip.
 Source: Hendrycks et al., The many faces of robustness, ICCV 2021. There the distorted images are stored and added to
 the data set, once for each of two image networks, which is a share of 2/3.
-Defaults: share 0.5, one distorted copy beside each image; groups of 8; an image network made of random features and a
-fitted last layer, which gives images back but was never trained; `weights` takes a trained one.
+Defaults: share 0.5, one distorted copy beside each image; groups of 8; an image network of random features with a
+fitted last layer, which reproduces its input but was not trained otherwise; `weights` takes a trained one.
 Cost: one forward and one backward pass, as ERM; and a forward pass of the image network on the share.
 Published: CIFAR-10 accuracy clean / corrupted: PreAct-ResNet-18 94.10 / 85.33 (Kireev et al., 2022; quoted in the PDE+
 paper).

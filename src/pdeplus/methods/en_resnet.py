@@ -3,16 +3,17 @@
 Idea: by the Feynman-Kac formula an average over noisy residual networks solves a transport equation with diffusion,
 whose solution is smooth; a few jointly trained networks with noise stand for that average.
 Formula: every residual block's output h becomes h + c · std(h) · N(0, I), with one standard deviation over the whole
-tensor; the logits are the mean over M networks, and their CE trains all of them. With `adversarial` CE is taken at
-x + δ, where δ ascends it by PGD within ‖δ‖∞ ≤ 0.031. The noise stays on at test, where by std(h) an answer depends a
-little on the batch it is given in.
+tensor; the logits are the mean over M networks, and their CE trains all of them. With `adversarial` CE is taken at x +
+δ, where δ ascends it by PGD within ‖δ‖∞ ≤ 0.031. The noise stays on at test time, where, because of std(h), a
+prediction depends a little on its batch.
 Source: Wang et al., ResNets ensemble via the Feynman-Kac formalism to improve natural and robust accuracies, NeurIPS
 2019.
-Defaults: c = 0.1, M = 5 as published, natural training; PGD of 10 steps of 0.007 from a random start if asked for,
-against the noisy ensemble in train mode. One noisy pass at test, as published. members = 2 is a cheap substitute.
+Defaults: c = 0.1, M = 5 as published, training on clean images. With `adversarial`, PGD of 10 steps of 0.007 from a
+random start, against the noisy ensemble in train mode. One noisy pass at test time, as published. members = 2 is a
+cheap substitute.
 Cost: M forward and backward passes; (1 + steps) times that with PGD; at test M passes for each sample.
-Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 83.33 / 74.34, CIFAR-100 67.11 / 49.28 (PDE+ paper; so low a
-clean accuracy speaks for PGD training); clean accuracy of its authors' best model 85.62 (Wang et al., 2019).
+Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 83.33 / 74.34, CIFAR-100 67.11 / 49.28 (PDE+ paper; such a low
+clean accuracy suggests PGD training); clean accuracy of its authors' best model 85.62 (Wang et al., 2019).
 """
 
 import copy
@@ -45,7 +46,7 @@ class Ensemble(nn.Module):
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         if not members:
-            raise UserError("an ensemble of 0 networks says nothing; give it at least 1")
+            raise UserError("an ensemble needs at least 1 network")
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def redrawn(model: nn.Module) -> nn.Module:
             draw()
     pairs = zip(model.parameters(), net.parameters(), strict=True)
     if all(torch.equal(old, new) for old, new in pairs):
-        raise UserError(f"{type(model).__name__} has no layer with reset_parameters(): its copies would all be alike")
+        raise UserError(f"{type(model).__name__} has no layer with reset_parameters(): its copies would be the same")
     return net
 
 
@@ -92,7 +93,7 @@ class EnResNet(Method):
 
     def __post_init__(self) -> None:
         if self.members < 1:
-            raise UserError(f"method.members={self.members}: an ensemble needs networks; take 1 or more (published: 5)")
+            raise UserError(f"method.members={self.members}: an ensemble needs networks; use 1 or more (published: 5)")
         check_range(0, math.inf, noise=self.noise, step_size=self.step_size, samples=self.samples)
         check_range(0, 1, epsilon=self.epsilon)
         check_range(1, math.inf, steps=self.steps)

@@ -1,6 +1,6 @@
 """FixDiff (Yuan et al., 2024): PDE+ with one constant σ in place of the learnt one, the ablation of its idea.
 
-Idea: what is left of PDE+ when the diffusion does not adapt: the same places, the same images, noise of one size.
+Idea: PDE+ without adaptation: the same places, the same images, but noise of one constant size.
 Formula: after each stage h_l becomes h_l + σ · N(0, I), σ the same number everywhere; CE on [x; a(x)], both diffused,
 or on x alone. Test: the mean over `samples` diffused passes (Algorithm 2 of PDE+).
 Source: Yuan et al., PDE+: enhancing generalization via PDE with adaptive distributional diffusion, AAAI 2024, ablation.

@@ -1,13 +1,13 @@
 """Gaussian (Kireev et al., 2022): cross-entropy on images with white noise, on all or on half of a batch.
 
-Idea: a network that is right about noisy images is smooth around each image, and noise is among what test images
-suffer; half a batch left clean keeps the accuracy on clean images.
+Idea: a network that classifies noisy images correctly is smooth around each image, and noise is among the test
+corruptions; leaving half of a batch clean preserves the accuracy on clean images.
 Formula: CE(clip(x + σ N(0, I), 0, 1)) on a share of the batch, CE(x) on the rest; x in [0, 1] after crop and flip.
-Source: Kireev, Andriushchenko, Flammarion, On the effectiveness of adversarial training against common corruptions,
-UAI 2022.
+Source: Kireev, Andriushchenko, Flammarion, On the effectiveness of adversarial training against common corruptions, UAI
+2022.
 Defaults: the weak recipe, sigma 0.05 and share 1, which is the row "Gaussian" of the PDE+ paper; the strong one is
 sigma 0.1 and share 0.5.
-Cost: one forward and one backward pass, as ERM; the noise is nothing beside them.
+Cost: one forward and one backward pass, as ERM; the cost of the noise is negligible.
 Published: CIFAR-10 accuracy clean / corrupted: weak, ResNet-18 92.50 / 80.46 (PDE+ paper); strong, PreAct-ResNet-18
 93.24 / 85.04 (Kireev et al., 2022; RobustBench).
 """

@@ -1,14 +1,14 @@
 """GradReg (Drucker and LeCun, 1992): cross-entropy and the length of its gradient at each image.
 
-Idea: where the loss hardly changes with the image, a small change of the image hardly changes the answer.
+Idea: where the loss hardly changes with the image, a small change of the image hardly changes the prediction.
 Formula: mean_i ℓ_i + λ · mean_i ‖∂(Σ_j ℓ_j)/∂x_i‖₂, not squared. Without BatchNorm that is ‖∇_x ℓ_i‖₂; with it ℓ_j
-depends on x_i through the batch's statistics too, and the gradient of the sum contains that, as in the published code.
+depends on x_i through the batch's statistics too, and the gradient of the sum includes this, as in the published code.
 Source: Drucker, LeCun, Improving generalization performance using double backpropagation, 1992; this form from Kireev
 et al., 2022.
 Defaults: λ (penalty) 0.02 on clean images.
 Cost: one forward pass, a backward pass to the images and a backward pass through both: about twice ERM in operations.
-Published: CIFAR-10 accuracy clean / corrupted: PreAct-ResNet-18 – / 78.35 (Kireev et al., 2022), ResNet-18
-93.64 / 77.62 (PDE+ paper, λ not given).
+Published: CIFAR-10 accuracy clean / corrupted: PreAct-ResNet-18 – / 78.35 (Kireev et al., 2022), ResNet-18 93.64 /
+77.62 (PDE+ paper, λ not given).
 """
 
 import math

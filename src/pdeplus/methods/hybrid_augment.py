@@ -1,12 +1,12 @@
 """HybridAugment++ (Yucel et al., 2023): cross-entropy on images and on hybrids of their low and high frequencies.
 
-Idea: what an image shows lies in its low frequencies and in its phases; a network that sees them with other images'
-details and amplitudes learns not to rely on these.
+Idea: the content of an image lies in its low frequencies and in its phases; a network that sees these combined with
+other images' details and amplitudes learns not to rely on details and amplitudes.
 Formula: (CE(s) + CE(h)) / 2 with the labels of x. Let low(u) be u under a 3×3 Gaussian of σ pixels, high(u) the rest of
 u, and low(u; v) have the phases of low(u) and the amplitudes of low(v), by a Fourier transform over channel, height and
 width. Single: s = o(x), one operation of AugMix; with probability 0.5, image by image, s = low(u; v) + high(v), where u
-and v are o(x) and o′(o(x)) in random order (our reading). Paired: with probability 0.6, for the batch,
-h = low(s) + high(s)[π], or, with probability 0.6 of these, h = low(s; s[π′]) + high(s)[π]; else h = s.
+and v are o(x) and o′(o(x)) in random order (our reading). Paired: with probability 0.6, for the batch, h = low(s) +
+high(s)[π], or, with probability 0.6 of these, h = low(s; s[π′]) + high(s)[π]; else h = s.
 Source: Yucel, Cinbis, Duygulu, HybridAugment++: unified frequency spectra perturbations for model robustness, ICCV
 2023.
 Defaults: paired and single, σ 0.5, the probabilities above, operations of strength 3: as published.

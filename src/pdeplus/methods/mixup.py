@@ -1,13 +1,13 @@
 """Mixup (Zhang et al., 2018): cross-entropy on mixtures of two images, with the labels mixed alike.
 
-Idea: a network that is linear between training images makes no sudden turns where it has seen nothing.
-Formula: λ CE(f(z), y) + (1 - λ) CE(f(z), y[π]) with z = λ x + (1 - λ) x[π], a random permutation π of the batch and
-one λ ~ Beta(α, α) for the batch.
+Idea: a network that is linear between training images does not change abruptly where it has seen no data.
+Formula: λ CE(f(z), y) + (1 - λ) CE(f(z), y[π]) with z = λ x + (1 - λ) x[π], a random permutation π of the batch and one
+λ ~ Beta(α, α) for the batch.
 Source: Zhang et al., mixup: beyond empirical risk minimization, ICLR 2018.
 Defaults: alpha 1, as published for CIFAR-10 (there with a weight decay of 1e-4 and 200 epochs).
 Cost: one forward and one backward pass, as ERM.
-Published: CIFAR-10 accuracy clean / corrupted: 95.80 / 80.40 (PDE+ paper, quoted there among its ResNet-18
-results); the authors' code reaches 95.8 to 96.1 clean with PreAct-ResNet-18.
+Published: CIFAR-10 accuracy clean / corrupted: 95.80 / 80.40 (PDE+ paper, quoted there among its ResNet-18 results);
+the authors' code reaches 95.8 to 96.1 clean with PreAct-ResNet-18.
 """
 
 from collections.abc import Iterator

@@ -1,15 +1,15 @@
 """NFM (Lim et al., 2022): mixup with noise, at the input or at the features of a random stage.
 
-Idea: mixing pairs makes the network linear between samples, and noise makes it smooth around them; both at random
-depth regularise every layer.
-Formula: k is one of the input and the first three stages, each as likely. There h becomes λ h + (1 - λ) h[π] with
-λ ~ Beta(α, α) and a permutation π of the batch, then (1 + m·B·U(-1, 1)) ⊙ h + a·B′·N(0, 1) with B and B′ ~ Beta(2, 5)
-drawn once per batch. At the input, h = (x - μ) / s as in the published code, whose images are normalised: in pixels
+Idea: mixing pairs makes the network linear between samples, and noise makes it smooth around them; both at random depth
+regularise every layer.
+Formula: k is the input or one of the first three stages, with equal probability. There h becomes λ h + (1 - λ) h[π]
+with λ ~ Beta(α, α) and a permutation π of the batch, then (1 + m·B·U(-1, 1)) ⊙ h + a·B′·N(0, 1) with B and B′ ~ Beta(2,
+5) drawn once per batch. At the input, h = (x - μ) / s as in the published code, whose images are normalised: in pixels
 (1 + m·B·U) ⊙ (x - μ) + μ + s·a·B′·N, not cut to [0, 1]. Loss: λ CE(y) + (1 - λ) CE(y[π]). Plain at test.
 Source: Lim et al., Noisy feature mixup, ICLR 2022.
 Defaults: α = 1, a = 0.4, m = 0.2, as published; μ = 0.47 and s = 0.25, CIFAR's mean and deviation over all channels
 (published by channel: 0.49, 0.48, 0.45 and 0.25, 0.24, 0.26).
-Cost: one forward and backward pass, as ERM, and the drawing of the noise at one place.
+Cost: one forward and backward pass, as ERM, and drawing the noise at one place.
 Published: CIFAR-10 accuracy clean / corrupted: PreAct-ResNet-18 95.40 / 83.30, CIFAR-100 79.40 / 59.70 (as quoted in
 the PDE+ paper).
 """

@@ -1,13 +1,13 @@
 """NoisyMix (Erichson et al., 2022): AugMix's three consistent views, mixed and made noisy at a random stage.
 
 Idea: agreement of an image with its augmentations, and smoothness by noisy feature mixup, each help against
-corruptions; together they help more, the noise being the stronger the more a view is changed already.
-Formula: the views x, a_1(x), a_2(x) go through the network together; at a random place (as NFM's) each becomes
-λ h + (1 - λ) h[π] with the same λ ~ Beta(α, α) and π, then (1 + m·B·U(-1, 1)) ⊙ h + v·a·B′·N(0, 1) with v = 1, 2, 3
-for the three views, B and B′ ~ Beta(2, 5) drawn once per view. Each element of U and of N is 0 with probability
-`sparsity`: at 0.65 the noise acts on 35 % of the elements, for U and N separately (our reading of "sparsity").
-At the input, h = (x - 0.5) / 0.5 as in the published code: in pixels (1 + m·B·U) ⊙ (x - 0.5) + 0.5 + 0.5·v·a·B′·N.
-Loss: λ CE(y) + (1 - λ) CE(y[π]) of the first view, and jsd · JS of the three predictions. Plain at test.
+corruptions, and together they help more. The more a view is changed already, the stronger its noise.
+Formula: the views x, a_1(x), a_2(x) go through the network together; at a random place (as NFM's) each becomes λ h + (1
+- λ) h[π] with the same λ ~ Beta(α, α) and π, then (1 + m·B·U(-1, 1)) ⊙ h + v·a·B′·N(0, 1) with v = 1, 2, 3 for the
+three views, B and B′ ~ Beta(2, 5) drawn once per view. Each element of U and of N is 0 with probability `sparsity`: at
+0.65 the noise acts on 35 % of the elements, for U and N separately (our reading of "sparsity"). At the input, h = (x -
+0.5) / 0.5 as in the published code: in pixels (1 + m·B·U) ⊙ (x - 0.5) + 0.5 + 0.5·v·a·B′·N. Loss: λ CE(y) + (1 - λ)
+CE(y[π]) of the first view, and jsd · JS of the three predictions. Plain at test.
 Source: Erichson et al., NoisyMix: boosting model robustness to common corruptions, 2022.
 Defaults: α = 1, a = 0.5, m = 0.5, sparsity 0.65, jsd = 12, AugMix of severity 3 and width 3 with its nine operations.
 Cost: a forward and backward pass of three images for each image; AugMix twice; the noise at one place.

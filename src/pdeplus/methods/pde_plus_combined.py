@@ -1,18 +1,18 @@
 """PDE+ combined (this library): PDE+ with several guidance views that must agree.
 
 Idea: the paper lets any semantically similar samples guide the diffusion. Views of two kinds, AugMix and PRIME, cover
-more directions than one, and asking that the diffused predictions of an image and of its views agree (Jensen-Shannon,
-as AugMix and PRIME do) makes use of both views in the task as well.
-Formula: task CE([x; a_1]) + jsd · JS(p(x), p(a_1), p(a_2)), everything diffused in one pass; coverage of a_1 and of
-a_2 by N(h, σ), the mean of the two losses, φ only. With epsilon > 0 the features of a_1 are perturbed once more
-towards a higher loss before they are covered, at the input and behind every stage, as RLAT does.
-Source: Yuan et al. (2024) for the frame, Hendrycks et al. (2020) for consistency, Modas et al. (2022) for PRIME,
-Kireev et al. (2022) for layer-wise perturbations; the combination is ours.
+more directions than one, and making the diffused predictions of an image and of its views agree (Jensen-Shannon, as in
+AugMix and PRIME) uses both views in the task as well.
+Formula: task CE([x; a_1]) + jsd · JS(p(x), p(a_1), p(a_2)), everything diffused in one pass; coverage of a_1 and of a_2
+by N(h, σ), the mean of the two losses, φ only. With epsilon > 0 the features of a_1 are perturbed once more towards a
+higher loss before they are covered, at the input and behind every stage, as RLAT does.
+Source: Yuan et al. (2024) for the frame, Hendrycks et al. (2020) for consistency, Modas et al. (2022) for PRIME, Kireev
+et al. (2022) for layer-wise perturbations; the combination is ours.
 Defaults: AugMix and PRIME views, jsd = 12, epsilon = 0; σ starts at 0.05, Adam 0.001 on φ.
-Cost: two gradient-free passes and a diffused pass of three images for each image; a forward
-and a backward pass more with epsilon.
-Published: none; the aim is RLAT+AugMix with consistency (94.75 / 89.60 on CIFAR-10, PreAct-ResNet-18) and
-PRIME (77.60 / 68.28 on CIFAR-100, ResNet-18).
+Cost: two gradient-free passes and a diffused pass of three images for each image; with epsilon, one more forward and
+backward pass.
+Published: none; the aim is RLAT+AugMix with consistency (94.75 / 89.60 on CIFAR-10, PreAct-ResNet-18) and PRIME (77.60
+/ 68.28 on CIFAR-100, ResNet-18).
 """
 
 import math

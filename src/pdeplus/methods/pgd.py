@@ -1,15 +1,16 @@
 """PGD (Kireev et al., 2022, after Madry et al., 2018): adversarial training with very small changes of the images.
 
-Idea: a network that holds under the worst change of a small size holds under many changes of larger size that are
-not the worst; against common corruptions the size must be far below that of robustness to attacks.
-Formula: CE(x + δ) alone, δ = the ascent of CE(x + δ) within ‖δ‖ ≤ ε and x + δ in [0, 1]; from δ = 0 one step is
-ε·sign(∇_x CE) in the norm ℓ∞ and 5ε·∇_x CE / ‖∇_x CE‖₂ in ℓ2, for each image by itself. In ℓ2 x + δ is first cut to
-[0, 1], then δ is scaled to the length ε, if it is longer: pixels that cannot move leave their share to the others.
-Source: Kireev, Andriushchenko and Flammarion, On the effectiveness of adversarial training against common
-corruptions, UAI 2022; Madry et al., Towards deep learning models resistant to adversarial attacks, ICLR 2018.
+Idea: a network that is robust to the worst change of a small size is also robust to many larger changes that are not
+the worst. Against common corruptions the size must be far smaller than for robustness to attacks.
+Formula: CE(x + δ) alone, where δ maximises CE(x + δ) by gradient ascent within ‖δ‖ ≤ ε and x + δ in [0, 1]; from δ = 0
+one step is ε·sign(∇_x CE) in the norm ℓ∞ and 5ε·∇_x CE / ‖∇_x CE‖₂ in ℓ2, for each image by itself. In ℓ2 x + δ is
+first cut to [0, 1], then δ is scaled down to length ε if it is longer: what pixels at the limit cannot use is left to
+the others.
+Source: Kireev, Andriushchenko and Flammarion, On the effectiveness of adversarial training against common corruptions,
+UAI 2022; Madry et al., Towards deep learning models resistant to adversarial attacks, ICLR 2018.
 Defaults: one step, no random start, ε = 1/255 (ℓ∞) or 0.1 (ℓ2, a step of 0.5), attacked in train mode, as published.
-Cost: for each step of the attack one forward and one backward pass more, that backward without the weights' gradients:
-with one step 1.7 times ERM's.
+Cost: for each step of the attack, one more forward and backward pass, the latter without gradients of the weights: with
+one step 1.7 times ERM's.
 Published: on CIFAR-10-C with PreAct-ResNet-18 82.67 (ℓ∞) and 83.40 (ℓ2) (Kireev et al., 2022); clean / corrupted with
 ResNet-18 93.52 / 82.17 and 93.91 / 83.07 (Yuan et al., 2024).
 """

@@ -1,10 +1,10 @@
 """PixMix (Hendrycks et al., 2022): cross-entropy on images blended with fractals and with views of themselves.
 
-Idea: fractals have structure that no label tells of; a network that must see through them becomes robust without losing
-accuracy on clean images.
+Idea: fractals have structure that is unrelated to any label; a network that must see through them becomes robust
+without losing accuracy on clean images.
 Formula: CE(a(x)), or CE(x) + jsd · JS(p(x), p(a_1(x)), p(a_2(x))) with consistency. a(x) starts from x or a view of it;
-0 to 4 times it becomes 1/2 + a (z - 1/2) + b (y - 1/2) or (2z)^a (2y)^b / 2, cut to [0, 1], of what it was, z, and a
-fractal or a view, y, with a ~ Beta(β, 1) and b ~ Beta(1, β). A view is x after one of AugMix's operations.
+0 to 4 times the current image z is mixed with a fractal or a view y into 1/2 + a (z - 1/2) + b (y - 1/2) or (2z)^a
+(2y)^b / 2, clipped to [0, 1], with a ~ Beta(β, 1) and b ~ Beta(1, β). A view is x after one of AugMix's operations.
 Source: Hendrycks et al., PixMix: dreamlike pictures comprehensively improve safety measures, CVPR 2022. The consistency
 is as in IPMix (Huang et al., NeurIPS 2023), whose mixing of patches and pixels is not here.
 Defaults: four rounds, β 3, operations of strength 3, no consistency; AugMix's nine operations, so that none is a test

@@ -1,7 +1,7 @@
 """PRIME (Modas et al., 2022): agreement of three views, two of them mixed chains of random primitive changes.
 
-Idea: random deformations, colour curves and filters of greatest entropy cover more of what can happen to an image than
-a list of chosen operations.
+Idea: random deformations, colour curves and filters of maximum entropy cover more of the changes that an image may
+undergo than a list of chosen operations.
 Formula: CE(x) + jsd · JS(p(x), p(a_1(x)), p(a_2(x))), where JS = (1/3) Σ KL(p_i ‖ mean of the three) and a_1, a_2 are
 PRIME's views of one crop and flip; without consistency CE(a(x)).
 Source: Modas et al., PRIME: a few primitives can boost robustness to common corruptions, ECCV 2022.

@@ -1,17 +1,17 @@
 """RLAT (Kireev et al., 2022): adversarial training with small changes of the images and of the network's features.
 
 Idea: training against changes that are small in the perceptual distance LPIPS helps against corruptions, but finding
-them is costly; let the changes of the images and of each layer's features be free of each other, and one step does.
-Formula: CE of the network with δ_l added to its input (then cut to [0, 1]) and to the outputs of its stem and stages,
-l = 0, 1, …; δ_l = r_l · g_l / ‖g_l‖₂ for each image, g_l the gradient of the CE at δ = 0 with respect to the features
+them is costly; if the changes of the images and of each layer's features are independent, one step is enough.
+Formula: CE of the network with δ_l added to its input (then cut to [0, 1]) and to the outputs of its stem and stages, l
+= 0, 1, …; δ_l = r_l · g_l / ‖g_l‖₂ for each image, g_l the gradient of the CE at δ = 0 with respect to the features
 h_l; r_l = ε · (dim h_l / dim x) / (l + 1). With views: CE + jsd · JS of the clean and two augmented ones, all attacked.
-Source: Kireev, Andriushchenko and Flammarion, On the effectiveness of adversarial training against common
-corruptions, UAI 2022. No LPIPS network takes part. Published is dim h_l / 3072, for images of 3×32×32; relative to the
+Source: Kireev, Andriushchenko and Flammarion, On the effectiveness of adversarial training against common corruptions,
+UAI 2022. No LPIPS network is used. The published radii have dim h_l / 3072, for images of 3×32×32; relative to the
 image's own dim x, ε is the length of the image's change at every size. The script with AugMix is unpublished.
 Defaults: ε = 0.08 without augmentation, attacked in train mode; with AugMix ε = 0.05 is published, without JS and with
 it (of an unstated weight: take AugMix's own, jsd = 12).
-Cost: one forward and one backward pass more, that backward without the weights' gradients: 1.7 times ERM's; with jsd
-on three images for each image: 5 times.
+Cost: one more forward and backward pass, the latter without gradients of the weights: 1.7 times ERM's; with jsd, on
+three images for each image, 5 times.
 Published: on CIFAR-10, clean / corrupted, with PreAct-ResNet-18 93.10 / 84.10, with AugMix 94.77 / 88.53, with AugMix
 and JS 94.75 / 89.60 (Kireev et al., 2022); with ResNet-18 93.23 / 83.67, with AugMix 94.73 / 88.28 (Yuan et al., 2024).
 """

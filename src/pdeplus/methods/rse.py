@@ -1,7 +1,7 @@
 """RSE (Liu et al., 2018): noise before every convolution, in training and at test, and an average over passes.
 
-Idea: a network with noise in it is an ensemble of infinitely many networks at the memory of one; it learns to be
-right under its own noise, which is a regulariser of its Lipschitz constant.
+Idea: a network with noise in it is an ensemble of infinitely many networks at the memory of one; it learns to predict
+correctly under its own noise, which regularises its Lipschitz constant.
 Formula: every convolution sees h + σ · N(0, I), with σ = 0.2 for the first, the one that sees the image, and σ = 0.1
 for all others. Training: CE of one noisy pass. Test: the mean of softmax over `samples` noisy passes.
 Source: Liu et al., Towards robust neural networks via random self-ensemble, ECCV 2018.

@@ -1,7 +1,7 @@
 """TrivialAugment with noise (Siedel et al., 2024): one random operation, noise of several norms, an erased rectangle.
 
 Idea: one operation of random strength for each image is as good as a learnt policy; noise drawn from balls of many
-norms covers more kinds of noise than one of them, and what survives both survives unseen corruptions.
+norms covers more kinds of noise than a single norm; a network that copes with both also copes with unseen corruptions.
 Formula: CE(e(n(o(x)))): o is one of fourteen operations at one of 31 strengths; n(x) = clip(x + r u, 0, 1) on a share
 of the images, with u uniform in the unit ball of a p-norm, p from {1/2, 1, 2, 50, 200, ∞}, and r ~ U(0, the largest of
 p); e fills a rectangle with random values, with a probability. x after crop and flip; the order of the three is our

@@ -1,7 +1,7 @@
 """Two views: cross-entropy on an image and on its augmentation, which agree; PDE+ without its diffusion.
 
 Idea: PDE+ differs from ERM in the diffusion, but also in its second, augmented view and in the agreement of both. This
-is the control that has all but the diffusion: what it reaches, the views reach alone.
+control has everything except the diffusion: it shows what the views achieve alone.
 Formula: (CE(x) + CE(a(x))) / 2 + jsd · JS(p(x), p(a(x))), where JS = (1/2) Σ KL(p_i ‖ mean of the two). Both views
 share one crop and flip and go through the network as one batch.
 Source: ours; its parts are AugMix's (Hendrycks et al., ICLR 2020) and the mixture of PDE+ (Yuan et al., AAAI 2024).

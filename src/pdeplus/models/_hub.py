@@ -142,7 +142,7 @@ def _file(name: str, file: str) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / file).is_file():
-            raise UserError(f"{name} has no {file}; a folder as the Hugging Face hub has it is needed")
+            raise UserError(f"{name} has no {file}; a folder in the Hugging Face hub's layout is needed")
         return folder / file
     hub = library("huggingface_hub", f"hf:{name}")
     errors = importlib.import_module("huggingface_hub.errors")

@@ -120,7 +120,7 @@ def _folder_of(name: str) -> Path:
     folder = path if path.is_dir() else path.parent
     if not (folder / "config.json").is_file():
         raise UserError(
-            f"{name} holds weights and no config.json beside it says of what; take timm:NAME?weights={name}"
+            f"{name} holds weights, but no config.json beside it says of which network; use timm:NAME?weights={name}"
         )
     return folder
 
@@ -160,7 +160,7 @@ def replace_head(network: nn.Module, classes: int, uri: str) -> nn.Module:
     """Put a new last linear layer for so many classes in place of the network's, in place."""
     found = last_linear(network)
     if found is None or not found[0]:
-        raise UserError(f"{uri} has no last linear layer to replace for {classes} classes; take another network")
+        raise UserError(f"{uri} has no last linear layer to replace for {classes} classes; use another network")
     name, old = found
     parent, _, own = name.rpartition(".")
     new = nn.Linear(old.in_features, classes, bias="bias" in dict(old.named_parameters()))

@@ -44,7 +44,7 @@ class Whitening(FitsImages, nn.Conv2d):
         patches = F.unfold(images, PATCH).transpose(1, 2).flatten(0, 1).double()
         n, mean = patches.shape[1], patches.mean(0)
         if len(patches) <= n:
-            raise UserError(f"fast_cnn whitens patches of {n} numbers and the training images have {len(patches)} only")
+            raise UserError(f"fast_cnn whitens patches of {n} numbers and the training images have only {len(patches)}")
         covariance = (patches - mean).mT @ (patches - mean) / len(patches)
         variances, directions = cast(tuple[Tensor, Tensor], torch.linalg.eigh(covariance))
         if not variances.mean() > 1e-9:

@@ -18,7 +18,7 @@ ACCURACIES = {
     "corrupted": "Corrupted accuracy, %",
     "part": "Corrupted accuracy, %",
     "cbar": "Accuracy on C̄, %",
-    "domains": "Accuracy on foreign domains, %",
+    "domains": "Accuracy on other domains, %",
     "adversarial": "Accuracy under attack, %",
     "clean": "Accuracy, %",
 }

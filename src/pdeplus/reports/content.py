@@ -220,13 +220,13 @@ def comparison(group: Group) -> Table | None:
         ),
         Column("p", lambda line: show_p(line.difference.p) if line.difference else MISSING),
     ]
-    notes = ["Paired bootstrap over test images, the networks as they are; seeds are averaged first."]
+    notes = ["Paired bootstrap over test images, with fixed networks; seeds are averaged first."]
     unpaired = [line.name for line in lines if line.difference is None]
     if unpaired:
         way = "one side has no complete seed, no record of single images, or other images"
         notes += [f"Not comparable image by image ({way}): {', '.join(unpaired)}.", *gap_notes(group)]
     titles = {"corruptions": "Corrupted accuracy", "cbar": "Accuracy on C̄", "adversarial": "Mean accuracy under attack"}
-    what = titles.get(group.suite, "Mean accuracy on foreign domains")
+    what = titles.get(group.suite, "Mean accuracy on other domains")
     return _table(f"{what} against {group.baseline}: {group.name}", lines, columns, notes)
 
 
@@ -240,7 +240,7 @@ def overlaps(group: Group) -> Table | None:
         scored("C̄" if group.suite == "cbar" else "corrupted", group.main_score),
         scored("without these", "without_overlaps"),
     ]
-    notes = [PERCENT, "A training augmentation that does what a test corruption does makes that test easier."]
+    notes = [PERCENT, "A training augmentation that resembles a test corruption makes that test easier."]
     return _table(f"Overlap audit: {group.name}", lines, columns, [*notes, *gap_notes(group, lines)])
 
 
@@ -253,7 +253,7 @@ def passes(group: Group) -> Table | None:
     columns = [
         Column("E", lambda line: str(line.series.samples)),
         scored("clean", "clean"),
-        scored(titles.get(group.suite, "foreign domains"), group.main_score),
+        scored(titles.get(group.suite, "other domains"), group.main_score),
         scored("ECE", "ece"),
         scored("NLL", "nll", digits=3, factor=1),
     ]

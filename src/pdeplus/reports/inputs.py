@@ -100,7 +100,7 @@ def gather(given: Item | Iterable[Item]) -> Material:
         if (path / "config.toml").is_file() or (path / "samples.json").is_file():
             folders[path.resolve()] = _read_folder(path, found)
     if not records:
-        raise UserError("there is no record to report: pdeplus evaluate RUN writes them")
+        raise UserError("there are no records to report; write some with: pdeplus evaluate RUN")
     latest = {identity(r): readable_record(r) for r in records}
     return Material(tuple(latest.values()), tuple(folders.values()))
 
@@ -113,10 +113,10 @@ def _records_of(path: Path) -> list[Record]:
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a run folder or a file of records")
     if not (path / RECORDS).is_file():
-        Run.load(path)  # which tells what is no run folder
+        Run.load(path)  # which tells what is not a run folder
     found = read_records(path / RECORDS) if (path / RECORDS).is_file() else []
     if not found:
-        raise UserError(f"{path} has no records yet: pdeplus evaluate {path}")
+        raise UserError(f"{path} has no records yet; write them with: pdeplus evaluate {path}")
     return found
 
 
@@ -141,7 +141,7 @@ def _read_samples(path: Path) -> tuple[Sample, ...]:
         kinds = Sample.__annotations__.items()
         return tuple(Sample(**{name: _kept(kind(one[name])) for name, kind in kinds}) for one in images)
     except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it, and the report comes without its images") from error
+        raise UserError(f"{path} is damaged ({error}); delete it to make the report without its images") from error
 
 
 def _kept(value: Any) -> Any:
@@ -155,7 +155,7 @@ def _read_json(path: Path, default: Any) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); put it back from a copy or delete it") from error
+        raise UserError(f"{path} is damaged ({error}); restore it from a backup or delete it") from error
 
 
 @final

@@ -75,8 +75,8 @@ def report(
 ) -> Path:
     """Write a report as one self-contained HTML page and return its path.
 
-    The page is written whole or not at all, and holds all it needs. Series are compared only on the same images, and
-    nothing is averaged over missing cells: what cannot be computed says why.
+    The page is self-contained, and never left partly written. Series are compared only on the same images, and
+    no mean is taken over missing test sets: a note says why a value is missing.
 
     Args:
         records_or_runs: records, runs, run folders or files of records, one or several, mixed freely, or what `gather`
@@ -94,7 +94,7 @@ def report(
     book = replace(compose(material, baseline), try_next=tuple(try_next))
     labels = dict.fromkeys(line.series.label for chapter in book.chapters for line in chapter.group.lines)
     if baseline not in labels and baseline != BASELINE:
-        raise UserError(f"no series is called {baseline!r}, which --baseline names; there are {', '.join(labels)}")
+        raise UserError(f"--baseline {baseline!r} is not among the series: {', '.join(labels)}")
     make_folder(path.parent)
     write_file(path, page_text(book, title).encode())
     if files is not None:

@@ -23,7 +23,7 @@ def paper_columns(group: Group) -> list[tuple[str, list[str]]]:
         data = f"pacs from {left.pop()}" if len(left) == 1 else ""
     known = paper_numbers("paper", data)
     rows = [known.get(line.series.label.partition(" #")[0], {}) for line in group.lines]  # without a config's hash
-    shown = SHOWN | ({"corrupted": "foreign domains"} if group.suite == "domains" else {})
+    shown = SHOWN | ({"corrupted": "other domains"} if group.suite == "domains" else {})
     columns = [(title, [row.get(name, "") for row in rows]) for name, title in shown.items()]
     return [(f"paper: {title} (full scale)", cells) for title, cells in columns if any(cells)]
 

@@ -25,7 +25,7 @@ def verdict(line: Line, score: str) -> str:
     if clean is None or corrupted is None:
         return f"{line.name} has no verdict: some of its test sets are missing."
     said = [
-        f"{line.name} is right on {percent(clean)} % of the clean images and on {percent(corrupted)} % "
+        f"{line.name} classifies {percent(clean)} % of the clean images correctly, and {percent(corrupted)} % "
         f"of the corrupted ones ({series.extent})."
     ]
     losses = {name: clean.mean - value.mean for name, value in corruption_accuracies(series).items()}
@@ -42,11 +42,12 @@ def verdict(line: Line, score: str) -> str:
                 f"The class{'es' * (len(names) > 1)} that lose{'s' * (len(names) == 1)} most: {_listed(names)}."
             )
     if (flips := flipped(line)) is not None:
-        said.append(f"Corruption turns {100 * flips:.0f} % of its right answers wrong.")
+        said.append(f"Corruption turns {100 * flips:.0f} % of its correct predictions wrong.")
     bins = pool(r.bins for r in shifted(line))
     gap = (sum(b.confidence for b in bins) - sum(b.correct for b in bins)) / max(sum(b.n for b in bins), 1)
     far, how = f"{abs(100 * gap):.0f}", "high" if gap > 0 else "low"
-    said.append(f"Its mean confidence under corruption is {'right' if far == '0' else f'{far} points too {how}'}.")
+    fit = "matches its accuracy" if far == "0" else f"is {far} points too {how}"
+    said.append(f"Its mean confidence under corruption {fit}.")
     return " ".join(said)
 
 
@@ -98,7 +99,7 @@ def class_tables(group: Group) -> dict[str, Table]:
         a, b = accuracies(before), accuracies(after)
         order = [int(k) for k in np.argsort(np.nan_to_num(b - a)) if before[k].sum()]
         rows = tuple(_class_row(line, k, before, after, a, b) for k in order)
-        columns = ("class", "images", "clean", "corrupted", "points lost", "most often taken for")
+        columns = ("class", "images", "clean", "corrupted", "points lost", "most often mistaken for")
         notes = (f"Accuracy in per cent; corrupted: over all images of {line.series.extent}.",)
         found[f"classes-{i}"] = Table(f"Each class: {line.name}", columns, rows, notes)
         if len(order) <= MATRIX:
@@ -127,7 +128,7 @@ def _matrix(line: Line, order: list[int], after: Counts) -> Table:
         + ((f"{100 * rest[k] / after[k].sum():.0f}",) if len(columns) > len(order) + 1 else ())
         for k in order
     ]
-    notes = ("Per cent of the corrupted images of each class (rows) that were taken for each class (columns).",)
+    notes = ("Per cent of the corrupted images of each class (rows) that were classified as each class (columns).",)
     return Table(f"Confusion under corruption: {line.name}", columns, tuple(rows), notes)
 
 

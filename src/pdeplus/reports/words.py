@@ -18,21 +18,21 @@ PLACES = {
     "corrupted": "under corruption",
     "part": "under corruption",
     "cbar": "on C̄",
-    "domains": "on foreign domains",
+    "domains": "on other domains",
     "adversarial": "under attack",
 }
 """Where a main score is measured."""
 C_BAR = (
-    "cbar: C̄, ten corruptions chosen to be unlike the fifteen (Mintun et al., 2021), as a second test. Nothing is "
-    "trained, validated or selected on them, and no mean over the fifteen includes them."
+    "cbar: C̄, ten corruptions chosen to be unlike the fifteen common ones (Mintun et al., 2021), as a second test. "
+    "Nothing is trained, validated or selected on them, and no mean over the fifteen includes them."
 )
 SELECTIONS = {
-    "last": "last: the weights after the last epoch; nothing was chosen.",
+    "last": "last: the weights after the last epoch; no epoch was selected.",
     "validation": "validation: the epoch that is best on held-out training images, clean and under the four "
     "validation corruptions; the fifteen test corruptions are used once.",
-    ORACLE: "oracle: the epoch that is best on the test corruptions themselves. The authors do so; test images "
-    "leak into the choice, and the numbers are optimistic.",
-    "given": "given: the model was given as it is; how its weights were chosen is not known.",
+    ORACLE: "oracle: the epoch that is best on the test corruptions themselves. The authors do this; test images "
+    "leak into the selection, and the numbers are optimistic.",
+    "given": "given: the model was tested as it is; how its weights were chosen is not known.",
 }
 
 
@@ -85,9 +85,9 @@ def oracle_notes(lines: Iterable[Line]) -> list[str]:
     """That an oracle leaks, and that adapted BatchNorm uses test images, where there is one."""
     names = [line.name for line in lines if line.series.selection == ORACLE]
     said = "were chosen on the test corruptions themselves (oracle), as the authors do"
-    notes = [f"The weights of {', '.join(names)} {said}: test images leak into the choice."] if names else []
-    adapted = "BatchNorm takes the statistics of whole test batches: one image alone would get another answer"
-    return [*notes, *([f"Where it says so, {adapted}."] if any(line.series.any.adapted for line in lines) else [])]
+    notes = [f"The weights of {', '.join(names)} {said}: test images leak into the selection."] if names else []
+    adapted = "In rows marked so, BatchNorm uses the statistics of whole test batches, not those from training."
+    return [*notes, *([adapted] if any(line.series.any.adapted for line in lines) else [])]
 
 
 def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
@@ -111,7 +111,7 @@ def gap_notes(group: Group, lines: Iterable[Line] | None = None) -> list[str]:
         left = line.scores[group.main_score].values if group.main_score in line.scores else ()
         if gaps and left:
             seeds = f"{len(left)} of its {len(series.seeds)} seeds"
-            notes.append(f"Scores of {line.name} are over the seeds that suffice: {group.main_score} over {seeds}.")
+            notes.append(f"Scores of {line.name} use only complete seeds: {group.main_score} uses {seeds}.")
     return notes
 
 
@@ -142,7 +142,7 @@ def temperature_notes(group: Group) -> list[str]:
     """Who has no temperature."""
     lines = [line for line in group.lines if "ece" in line.scores and "scaled_ece" not in line.scores]
     names = ", ".join(line.name for line in lines)
-    return [f"No temperature, as there were no validation images to fit it on: {names}."] if lines else []
+    return [f"No temperature was fitted, because there were no validation images: {names}."] if lines else []
 
 
 def touch_notes(group: Group) -> list[str]:

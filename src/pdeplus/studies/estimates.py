@@ -189,7 +189,7 @@ def format_run(config: Config) -> str:
     flops = training_flops(config, build_method(config), expects, cost.images * epochs)
     minutes, threads = 60 * cost.hours, torch.get_num_threads()
     lines = [
-        f"{config.name}: {config.model.name} learns by {config.method.name} from {cost.images:,} images of "
+        f"{config.name}: {config.model.name} trained with {config.method.name} on {cost.images:,} images of "
         f"{config.data.name}, {epochs} epoch{'s' * (epochs != 1)} in batches of {config.train.batch_size}",
         f"{flops / 1e15:.3g} PFLOP; about {minutes:.1f} minutes here ({threads} thread{'s' * (threads != 1)}, "
         f"{cost.precision}, {cost.per_second:.0f} images a second; tests not counted), {cost.gigabytes:.2f} GB of disk",

@@ -127,7 +127,7 @@ def load_experiment(name: str | Path) -> Experiment:
     elif str(name) in experiments():
         file = _folder() / f"{name}.toml"
     elif str(name) in presets():
-        raise UserError(f"{name} is a preset, of one run: pdeplus train {name}")
+        raise UserError(f"{name} is a preset of one run; train it with: pdeplus train {name}")
     else:
         raise unknown(f"experiment {str(name)!r}", str(name), list(experiments()))
     return replace(_experiment(path.stem, read_toml(file, f"experiment {name}")), packaged=file is not path)

@@ -106,7 +106,7 @@ def _follow(
                 results[ended[0]] = ended[1]
                 yield ended
         if stop():
-            board.say("what runs now saves and stops; a second Ctrl-C does not wait for them")
+            board.say("saving and stopping the current runs; a second Ctrl-C does not wait for them")
         board.update(results, {}, crew.at_work)
     except (KeyboardInterrupt, Stopped):  # a second signal
         crew.kill()

@@ -66,9 +66,9 @@ def reproduce(
     check_choice("on", on, On)
     check_needs(cpus, gpus)
     if on != "ray" and (cpus, gpus) != (None, None):
-        raise UserError(f"cpus={cpus}, gpus={gpus} are what a run has on a cluster: leave them out with on={on!r}")
+        raise UserError(f"cpus={cpus}, gpus={gpus} are for runs on a cluster: leave them out with on={on!r}")
     if on != "local" and jobs is not None:
-        raise UserError(f"jobs={jobs} are runs at once on this machine: leave them out with on={on!r}")
+        raise UserError(f"jobs={jobs} is for runs on this machine: leave it out with on={on!r}")
     at_once = choose_jobs(jobs)
     experiment, chosen, cells = prepare(name, size, seeds, overrides)
     require("vl_convert", purpose="pdeplus reproduce", extra="plots")  # before hours of training

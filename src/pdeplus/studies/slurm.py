@@ -60,7 +60,7 @@ def submit(
     check_needs(cpus, gpus)
     experiment, _, cells = prepare(name, size, seeds, overrides)
     if not cells:
-        raise UserError(f"experiment {experiment.name} trains nothing: leave --on slurm out")
+        raise UserError(f"experiment {experiment.name} trains nothing: leave out --on slurm")
     home = Path(out) / size
     given = ["--seeds", str(seeds)] if seeds is not None else []
     given += ["--records", str(records)] if records is not None else []

@@ -262,7 +262,7 @@ def _checked(name: str, value: Tensor, x: Tensor, t: float, shape: tuple[int, ..
         place = ", ".join(f"{part:.4g}" for part in listed(x[row]))
         bad = listed(value.reshape(len(x), -1)[row])
         shown = next((part for part in bad if not abs(part) < math.inf), bad[0])
-        raise UserError(f"{name} returned {shown} at x=({place}), t={t:.4g}; it must be finite wherever it is asked")
+        raise UserError(f"{name} returned {shown} at x=({place}), t={t:.4g}; it must be finite everywhere")
     return value
 
 

@@ -40,7 +40,7 @@ def branch(
     watch: Watch | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Go on from a run's newest checkpoint with `key=value` changes, in a new folder, and return the finished run.
+    """Continue from a run's newest checkpoint with `key=value` changes, in a new folder, and return the finished run.
 
     The run itself, which may have diverged or be finished, stays as it is. The new folder (by default its name and
     -branch1, 2, …) holds parent.json, which says what it continues and what was changed; its metrics begin with the
@@ -76,7 +76,7 @@ def _checkpoint_of(parent: Run) -> Checkpoint | None:
     seen = len(read_progress(checkpoint).history) if checkpoint else len(scores)
     if scores and max(scores[:seen], default=-1.0) < max(scores):
         way_out = "resume it without changes, and then with them"
-        raise UserError(f"the newest whole checkpoint of {parent.path} is older than its best weights; {way_out}")
+        raise UserError(f"the newest intact checkpoint of {parent.path} is older than its best weights; {way_out}")
     return checkpoint
 
 
@@ -91,12 +91,12 @@ def _changed(parent: Run, changes: Sequence[str], checkpoint: Checkpoint | None)
         raise UserError(f"{' '.join(changes)} is what {parent.path} has already; leave it out to resume the run itself")
     if fixed:
         way_out = f"train anew: pdeplus train {path} {' '.join(changes)} --out DIR"
-        raise UserError(f"{fixed[0]}: a checkpoint cannot go on with that; {way_out}")
+        raise UserError(f"{fixed[0]}: a checkpoint cannot continue with that; {way_out}")
     if checkpoint is None:
         return replace(config, continues=""), told
     done = read_progress(checkpoint).epoch
     if done >= config.train.epochs:
-        raise UserError(f"{parent.path} has done {counted(done, 'epoch')}; set train.epochs above that to go on")
+        raise UserError(f"{parent.path} has done {counted(done, 'epoch')}; set train.epochs above that to continue")
     return replace(config, continues=f"{config_hash(parent.config)}@{_step(checkpoint)}"), told
 
 
@@ -114,9 +114,9 @@ def _check_fit(checkpoint: Checkpoint, session: Session, told: Sequence[str]) ->
     try:
         restore(checkpoint, session)
         if out_of_patience(session):
-            raise UserError(f"train.patience={session.settings.patience} is over at the checkpoint;")
+            raise UserError(f"train.patience={session.settings.patience} is used up at the checkpoint;")
     except UserError as error:
-        raise UserError(f"{', '.join(told)}: {str(error).rpartition(';')[0]}; take back that change") from error
+        raise UserError(f"{', '.join(told)}: {str(error).rpartition(';')[0]}; undo that change") from error
 
 
 def _bring(parent: Run, folder: Path, checkpoint: Checkpoint | None, step: int, told: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         except Exception as error:
             warnings.warn(f"checkpoint {path} is damaged ({error}); trying the one before it", stacklevel=2)
     if steps:
-        warnings.warn(f"no checkpoint in {folder} is whole: starting over", stacklevel=2)
+        warnings.warn(f"no checkpoint in {folder} is intact: starting over", stacklevel=2)
     return None
 
 

@@ -50,7 +50,7 @@ class Train:
     warmup: float = 0.0
     """Epochs of linear warm-up before the learning rate falls to zero, both per step."""
     clip_norm: float = 0.0
-    """Greatest norm of an update's gradient; 0 for no clipping."""
+    """Largest norm of an update's gradient; 0 for no clipping."""
     ema: float = 0.0
     """Decay of an exponential average of the weights, which is then the model; 0 for none."""
     batch_norm: Literal["shared", "split", "recalibrate"] = "shared"
@@ -60,7 +60,7 @@ class Train:
     validation: float = 0.1
     """Fraction of the training images held out, stratified."""
     limit: int = 0
-    """Learn from at most so many training images (validation included); 0 for all."""
+    """Use at most this many training images (validation included); 0 for all."""
     reshuffle: bool = True
     """A new order every epoch; false repeats the first epoch's (authors' code)."""
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
@@ -68,13 +68,13 @@ class Train:
     channels_last: bool = True
     """Memory layout of images and convolutions."""
     compile: bool = False
-    """Compile the network by torch.compile; where that fails a line says so and it runs as it is."""
+    """Compile the network with torch.compile; if that fails, a message says so and it runs uncompiled."""
     keep_every: int = 0
-    """Keep the weights of every so many epochs, which selection by an oracle needs; 0 for none."""
+    """Keep the weights of every N-th epoch, which selection by an oracle needs; 0 for none."""
     checkpoint_seconds: float = 120.0
     """Time between checkpoints within an epoch; there is always one at its end."""
     optimizer: Literal["sgd", "adamw", "muon"] = field(default="sgd", metadata=NEW)
-    """What minimises the task's loss; Muon steps on matrices and filters, and by SGD on the rest."""
+    """What minimises the task's loss; Muon updates matrices and filters, and SGD the rest."""
     decay: Literal["all", "matrices"] = field(default="all", metadata=NEW)
     """What weight decay shrinks: all parameters, or only those of two dimensions and more (no norms, no biases)."""
     schedule: Literal["cosine", "linear"] = field(default="cosine", metadata=NEW)
@@ -86,30 +86,30 @@ class Train:
     filter_norm: bool = field(default=False, metadata=NEW)
     """Rescale every matrix and filter bank that Muon steps on before each step: of n rows, to the norm √n."""
     flips: Literal["random", "alternating"] = field(default="random", metadata=NEW)
-    """Images that may be mirrored are so at random, or in every second epoch after a random first choice."""
+    """Images that may be mirrored are mirrored at random, or in every second epoch after a random first choice."""
     shift: int = field(default=-1, metadata=NEW)
-    """Greatest shift of training images in pixels; -1 for the data set's own, an eighth of a side."""
+    """Largest shift of training images in pixels; -1 for the data set's own, an eighth of a side."""
     border: Literal["black", "reflected"] = field(default="black", metadata=NEW)
-    """What comes in at the edge of a shifted image."""
+    """What fills the edge of a shifted image."""
     progressive: float = field(default=0.0, metadata=NEW)
-    """Share of the epochs, the first ones, that learn from images of three quarters of their side, at about half the
+    """Fraction of the epochs, the first ones, that use images of three quarters of their side, at about half the
     FLOPs (progressive resizing); 0 for none."""
     label_smoothing: float = field(default=0.0, metadata=NEW)
-    """Share of a label that the task's cross-entropy spreads evenly over all classes, in [0, 1]."""
+    """Fraction of a label that is spread evenly over all classes in the task's cross-entropy, in [0, 1]."""
     backbone_lr: float = field(default=0.0, metadata=NEW)
     """Peak learning rate of all but the last linear layer and ADD blocks; 0 for train.lr. Weight decay follows it."""
     freeze_epochs: int = field(default=0, metadata=NEW)
-    """First epochs in which the last linear layer and ADD blocks alone learn; what is frozen keeps its BatchNorm
-    statistics."""
+    """Number of first epochs in which only the last linear layer and ADD blocks learn; what is frozen keeps its
+    BatchNorm statistics."""
     accumulate: int = field(default=1, metadata=NEW)
     """Parts in which a batch goes through the network, one update for all of them: less memory, BatchNorm by part."""
     class_weights: Literal["none", "balanced"] = field(default="none", metadata=NEW)
     """Weight of an image in the task's cross-entropy: 1, or inversely as its class is frequent."""
     patience: int = field(default=0, metadata=NEW)
-    """Stop after so many epochs without a better validation score; 0 for never."""
+    """Stop after this many epochs without a better validation score; 0 for never."""
     wise_ft: bool = field(default=False, metadata=NEW)
-    """At the end, take the best mean of the weights after freeze_epochs and the fine-tuned ones, by validation score
-    (WiSE-FT, Wortsman et al., 2022)."""
+    """At the end, average the weights after freeze_epochs and the fine-tuned ones in the proportion with the best
+    validation score (WiSE-FT, Wortsman et al., 2022)."""
     device: str = field(default="auto", metadata=NEW)
     """Where to train: auto for a GPU where there is one, or torch's name, such as cpu or cuda:1."""
 
@@ -127,7 +127,7 @@ class Train:
             if getattr(self, name) > 1:
                 raise UserError(f"train.{name}={getattr(self, name)} must lie between 0 and 1")
         if (self.backbone_lr or self.freeze_epochs) and (self.optimizer == "muon" or self.bias_lr or self.head_lr):
-            raise UserError("train.backbone_lr and freeze_epochs go with sgd and adamw, without bias_lr and head_lr")
+            raise UserError("train.backbone_lr and freeze_epochs need sgd or adamw, without bias_lr and head_lr")
         if self.wise_ft and not 0 < self.freeze_epochs < self.epochs:
             way_out = "so that there is a trained head on the pretrained network to go back to"
             raise UserError(f"train.wise_ft=true needs train.freeze_epochs of 1 to {self.epochs - 1}, {way_out}")
@@ -144,7 +144,7 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All of a run: what to learn from, with which network, by which method."""
+    """The settings of a run: data, network, method, training."""
 
     name: str = "custom"
     seed: int = 0
@@ -169,7 +169,7 @@ the light transform of a data set may be any augmentation. See `check_options`."
 def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a preset (a name from `presets()` or a TOML file) and apply `key=value` overrides.
 
-    Every key and value is checked; the result builds without surprises but for data that is missing.
+    Every key and value is checked; after that, building the run fails only if data is missing.
     """
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it

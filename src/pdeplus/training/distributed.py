@@ -211,7 +211,7 @@ def named_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except Exception as error:  # torch raises all kinds for what it was not built with
         reason = str(error).partition("\n")[0]
-        raise UserError(f"train.device={name!r} cannot be used: {reason}; take auto or cpu") from error
+        raise UserError(f"train.device={name!r} cannot be used: {reason}; use auto or cpu") from error
     return device
 
 
@@ -238,7 +238,7 @@ class Engine:
         self.processes = join(device)
         self.device = self.processes.device
         if precision == "fp16" and self.device.type != "cuda":
-            raise UserError("train.precision=fp16 needs a GPU; take bf16 or fp32")
+            raise UserError("train.precision=fp16 needs a GPU; use bf16 or fp32")
         self.precision = precision
         """fp32, bf16 or fp16; auto is fp32 until it is chosen."""
         self._scaler = torch.GradScaler(self.device.type, enabled=precision == "fp16")

@@ -34,9 +34,7 @@ def with_given(
         ]
         config = load_config(config, [*overrides, *settings])
     elif settings:
-        raise UserError(
-            f"settings={list(settings)} go with a preset's name, not with a Config; give them to load_config"
-        )
+        raise UserError(f"settings={list(settings)} need a preset's name, not a Config; pass them to load_config")
     elif parts:
         config = from_tables(to_tables(config) | parts)
     if isinstance(model, nn.Module):
@@ -57,7 +55,7 @@ def give_again(
         given.append(source := read_data(data, test))
         name = _own_name("data", config.data.name)
         if not name.endswith(source.mark):
-            raise UserError("data: these are other images or labels than the run's; give data and test as for training")
+            raise UserError("data: images or labels differ from the run's; pass the same data and test as for training")
         give(name, source)
     if model is not None:
         given.append(network := given_model(model, shape()))
@@ -67,5 +65,5 @@ def give_again(
 
 def _own_name(part: str, name: str) -> str:
     if not name.startswith(PYTHON):
-        raise UserError(f"{part}: the run was not given one in Python, it has {name!r}; leave {part} out")
+        raise UserError(f"{part}: the run's is {name!r}, not one passed in Python; leave out {part}")
     return name

@@ -20,7 +20,7 @@ from .session import Checkpoint, Metrics, Progress, Session, Watch, capture, res
 RECALIBRATION_IMAGES = 2048
 WHAT_TO_TRY = (
     "try a lower train.lr (or method.diffusion_lr), train.warmup=1 or train.clip_norm=1; "
-    "the last checkpoint is from before this, and a new run can go on from it"
+    "the last checkpoint is from before this, and a new run can continue from it"
 )
 
 

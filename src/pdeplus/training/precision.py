@@ -47,7 +47,7 @@ def chosen_precision(session: Session, folder: Path) -> str:
             kept = json.loads(data)["precision"]
             if kept in get_args(Candidate):
                 return kept
-        raise UserError(f"{path} is damaged; put it back from a copy, or delete it, and it is measured again")
+        raise UserError(f"{path} is damaged; restore it from a backup, or delete it, and it is measured again")
     if FILE in read_sums(folder):
         raise UserError(f"{path} is missing, which says what the run was trained with; {UNCHECKED}")
     # what bf16 speeds up narrow networks have little of, and in channels-last memory it can crash them

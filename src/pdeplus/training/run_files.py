@@ -35,7 +35,7 @@ def check_unused(folder: Path) -> None:
     """Refuse a folder that holds anything but what a process leaves that is killed before it has begun."""
     if is_used(folder):
         begun = (folder / "config.toml").exists()
-        way_out = f"go on with --resume {folder}, begin anew with --force, or" if begun else ""
+        way_out = f"continue it with --resume {folder}, start over with --force, or" if begun else ""
         way_out = f"{way_out} choose another --out".strip()
         raise UserError(f"{folder} already holds {'a run' if begun else 'files'}; {way_out}")
 

@@ -76,7 +76,7 @@ class Run:
     trust_code: bool = False
     """Whether modules outside pdeplus that its config names may be imported."""
     given: tuple[object, ...] = field(default=(), compare=False, repr=False)
-    """The network and the data that were given in Python."""
+    """The network and the data that were passed in Python."""
 
     @staticmethod
     def load(
@@ -87,10 +87,10 @@ class Run:
         data: Any = None,
         test: Any = None,
     ) -> "Run":
-        """Open a run folder; refuses a folder that is none.
+        """Open a run folder; refuses any other folder.
 
         The folder may come from a stranger: nothing that it names is run unless `trust_code` is true. A `model` and
-        `data` that the run was given in Python are needed again in another process, for what depends on them.
+        `data` that were passed in Python must be passed again in another process, for what depends on them.
         """
         run = Run(Path(path), trust_code)
         if "\0" in str(path) or not (run.path / "config.toml").is_file():
@@ -145,7 +145,7 @@ class Run:
                 if is_epoch(record):
                     found.append(cast(Metrics, record))
             if len(found) < number:
-                raise UserError(f"{path}: line {number} is damaged; remove it, or put the file back from a copy")
+                raise UserError(f"{path}: line {number} is damaged; remove it, or restore the file from a backup")
         if data and self.finished:
             check_sum(self.path, path, data)
         return found
@@ -168,7 +168,7 @@ class Run:
         if train is not None and train.keep_every:
             lacking = {*range(train.keep_every, train.epochs + 1, train.keep_every)} - {*found}
             if lacking:
-                way_out = "put it back from a copy, or delete the folder to go on without"
+                way_out = "restore it from a backup, or delete the folder to continue without them"
                 raise UserError(f"{self.path / 'epochs'} has no weights of epoch {min(lacking)}; {way_out}")
         return found
 
@@ -189,7 +189,7 @@ class Run:
             done = f"{len(scores)} of {self.config.train.epochs} epochs are done"
             raise UserError(f"{self.path} is unfinished, {done}; finish it: pdeplus train --resume {self.path}")
         if not scores:
-            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; put it back from a copy")
+            raise UserError(f"{self.path} has no metrics.jsonl, which says what was trained; restore it from a backup")
         chosen = max((score, epoch) for epoch, score in enumerate(scores, 1))[1]
         return (len(scores) if only or selection == "last" else chosen), path
 
@@ -235,24 +235,24 @@ def train(
 ) -> Run:
     """Train as `config` says, into a new run folder, and return the finished run.
 
-    Everything is built and checked before the folder is made. A folder that holds anything is refused. Of several
-    processes, which all call this, the main one alone writes and calls `watch` and `say`; a network by URI has a line
-    on its input and its ADD blocks to say.
+    Everything is built and checked before the folder is made. A folder that is not empty is refused. If several
+    processes call this, only the main one writes and calls `watch` and `say`; for a network by URI, `say` is told its
+    input format and its ADD blocks.
 
     Args:
         config: a Config, or the name or file of a preset.
         out: the run folder; runs/NAME-METHOD-seedSEED if not given.
-        model: in place of the config's: a module that gives logits (to be given again to `Run.load`), or a name or URI.
+        model: in place of the config's: a module that returns logits (`Run.load` needs it again), or a name or URI.
         data: in place of the config's: any torch Dataset (see `read_data`), or a folder of class folders.
         test: a Dataset to test on; a fifth of `data` if not given.
         settings: of a preset, such as "train.epochs=3".
-        force: a run that is in the folder is first moved aside, under a name that is said.
+        force: a run that is in the folder is first moved aside, and `say` is told where.
         progress: show a bar on a terminal, elsewhere a line per epoch.
     """
     config, given = with_given(config, settings, model, data, test)
     default, config = f"{config.name}-{config.method.name}-seed{config.seed}", replace(fitted(config), continues="")
     if out is None and (Path(default).name != default or "\\" in default):
-        raise UserError(f"name={config.name!r} leads out of runs; choose a folder with --out, or another name")
+        raise UserError(f"name={config.name!r} points outside runs; choose a folder with --out, or another name")
     folder, processes = Path(out) if out is not None else Path("runs") / default, join(config.train.device)
     replaces = force and processes.on_main(lambda: (folder / "config.toml").is_file())
     if not replaces:
@@ -279,11 +279,11 @@ def resume(
     progress: bool = False,
     watch: Watch | None = None,
 ) -> Run:
-    """Go on with an interrupted run; it ends as if it had never been interrupted.
+    """Continue an interrupted run; it ends as if it had never been interrupted.
 
-    It may go on in more or fewer processes than it began in: then it ends much alike, but not with the same bits. Code
-    outside pdeplus that the folder's config names is refused unless `trust_code` is true. A `model`, `data` and `test`
-    that `train` was given in Python are needed again in another process.
+    With more or fewer processes than before, its results are similar but not the same bits. Code outside pdeplus that
+    the folder's config names is refused unless `trust_code` is true. A `model`, `data` and `test` that were passed to
+    `train` must be passed again in another process.
     """
     processes = join()
     load = partial(Run.load, path, trust_code=trust_code, model=model, data=data, test=test)
@@ -298,7 +298,7 @@ def resume(
         checkpoint = processes.on_main(lambda: load_checkpoint(run.path / "checkpoints"))
         processes.on_main(lambda: check_unchanged(run.path, checkpoint))
         if checkpoint is None and config.continues:  # killed while it was being made, or the checkpoint was deleted
-            raise UserError(f"{path} has no checkpoint of the run that it continues; make it again from that run")
+            raise UserError(f"{path} has no checkpoint of the run that it continues; create it again from that run")
         if checkpoint is None and model is not None and not config.model.name.endswith(mark_of(model)):
             way_out = "give it with those that it began with, or train anew"
             raise UserError(f"{path} has no checkpoint yet, and the model has other weights; {way_out}")
@@ -379,7 +379,8 @@ def run_session(
 ) -> Run:
     """Train into a folder that holds the config, from a checkpoint or from the start."""
     processes, folder = session.processes, run.path
-    history, go_on = read_progress(checkpoint).history if checkpoint else [], f"go on: pdeplus train --resume {folder}"
+    history = read_progress(checkpoint).history if checkpoint else []
+    go_on = f"continue with: pdeplus train --resume {folder}"
     with processes.one_voice():
         try:
             session.engine.precision = processes.on_main(lambda: chosen_precision(session, folder))
@@ -405,9 +406,7 @@ def run_session(
             done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
             raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
         except UserError as error:  # such as a picture that is gone
-            raise UserError(
-                str(error) if "--resume" in str(error) else f"{error}; put it right, then {go_on}"
-            ) from error
+            raise UserError(str(error) if "--resume" in str(error) else f"{error}; fix this, then {go_on}") from error
         except RunFailed as error:
             raise RunFailed(
                 f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
@@ -449,7 +448,7 @@ def build_network(config: Config, method: Method, expects: Expects, *, start: bo
     if config.train.batch_norm == "split" and not method.learns_plain:
         raise UserError(
             f"train.batch_norm=split: {method.label} trains with noise in every pass, so that statistics of plain "
-            "passes are never measured; take shared or recalibrate"
+            "passes are never measured; use shared or recalibrate"
         )
     given = {"classes": len(expects.classes), "channels": expects.shape[0]}
     name, options = config.model.name, config.model.options

@@ -198,7 +198,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
         compile_network(model)
     elif settings.compile and engine.processes.main:
         reason = "the method differentiates twice, which torch.compile cannot follow"
-        warnings.warn(f"train.compile=true is left out: {reason}", stacklevel=2)
+        warnings.warn(f"train.compile=true is ignored: {reason}", stacklevel=2)
     return Session(model, method, split, settings, seed, engine, layout, optimizers, peaks, averaged, Progress())
 
 
@@ -208,7 +208,7 @@ def check_view(split: Split, size: int) -> None:
     given = split.transform(images, generator_for(0, "view")).shape[-1] if images.shape[-1] != size else size
     if given != size:
         way_out = "set data.transform=resized_crop, or data.read_size=0"
-        raise UserError(f"training images come to the network with {given} pixels and others with {size}; {way_out}")
+        raise UserError(f"training images reach the network with {given} pixels and others with {size}; {way_out}")
 
 
 def check_progressive(model: nn.Module, split: Split, settings: Train) -> None:
@@ -216,7 +216,7 @@ def check_progressive(model: nn.Module, split: Split, settings: Train) -> None:
     if not settings.progressive:
         return
     if isinstance(split.transform, ResizedCrop):  # it gives the network one size, whatever it is given
-        raise UserError(f"train.progressive={settings.progressive} does not go with data.transform=resized_crop")
+        raise UserError(f"train.progressive={settings.progressive} cannot be combined with data.transform=resized_crop")
     image = split.validation.take(torch.arange(1)).floats()
     size = [settings.side_in(0, side) for side in image.shape[2:]]
     try:
@@ -294,7 +294,7 @@ def read_progress(checkpoint: Checkpoint) -> Progress:
         summed = all(isinstance(total, Tensor) for total in progress.totals.values())  # type: ignore[reportUnnecessaryIsInstance]
         recorded = all(map(is_epoch, progress.history)) and len(progress.history) == progress.epoch
         if not (whole and timed and summed and recorded):
-            raise ValueError("its progress makes no sense")
+            raise ValueError("its progress is inconsistent")
         return progress
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise unfit(checkpoint, error) from error
@@ -317,7 +317,7 @@ def _is_number(value: object) -> bool:
 def unfit(checkpoint: Checkpoint, error: Exception) -> UserError:
     """The answer to a checkpoint that is whole and yet none of this run."""
     reason = shorten(str(error).partition("\n")[2] or str(error), 200, placeholder=" …") or type(error).__name__
-    where, way_out = checkpoint.path or "it", "delete it to go on from the one before, or from the start"
+    where, way_out = checkpoint.path or "it", "delete it to continue from the one before, or from the start"
     return UserError(f"checkpoint {where} does not fit this run: {reason}; {way_out}")
 
 

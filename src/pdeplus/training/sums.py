@@ -20,7 +20,7 @@ SUMS = "sums.json"
 """The settings of a run, and checksums of the files that its results depend on; weights have one of their own too."""
 SHOWN_CHANGES = 5
 """Changed settings that a message names."""
-UNCHECKED = f"put it back from a copy, or delete {SUMS} to go on without checks"
+UNCHECKED = f"restore it from a backup, or delete {SUMS} to continue without checks"
 
 
 @final
@@ -46,7 +46,7 @@ def parse_expects(data: bytes, path: Path) -> Expects:
             classes = tuple(map(readable, content["classes"]))
             pictures = str(content.get("pictures", ""))
             return Expects(classes=classes, shape=(channels, height, width), facts=facts, pictures=pictures)
-    way_out = "put it back from a copy, or delete it, and the run's data set is read instead"
+    way_out = "restore it from a backup, or delete it, and the run's data set is read instead"
     raise UserError(f"{path} is damaged; {way_out}")
 
 
@@ -59,7 +59,7 @@ def read_sums(folder: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_bytes())
         if isinstance(content, dict) and isinstance(content.get("config"), dict):
             return cast(Mapping[str, Any], content)
-    raise UserError(f"{path} is damaged; put it back from a copy, or delete it to go on without checks")
+    raise UserError(f"{path} is damaged; restore it from a backup, or delete it to continue without checks")
 
 
 def write_sums(folder: Path, *names: str, more: Mapping[str, str] | None = None) -> None:
@@ -94,7 +94,7 @@ def check_unchanged(folder: Path, checkpoint: Checkpoint | None) -> None:
     changes = [change for then in earlier if then for change in setting_changes(then, now)]
     if changes:
         copy = checkpoint.path / "config.toml" if checkpoint is not None and checkpoint.path is not None else "a copy"
-        way_out = f"put it back from {copy}, or begin a new run: pdeplus train {path} --out DIR"
+        way_out = f"restore it from {copy}, or start a new run: pdeplus train {path} --out DIR"
         raise UserError(f"{path} is not what the run began with: {_some(list(dict.fromkeys(changes)))}; {way_out}")
 
 

@@ -24,10 +24,10 @@ from ..cells import Done
 from ..experiment import load_experiment
 from ..study import Line, Outcome, Study, describe_place, lines_of, paper_rows
 
-FULL_SIZE = "columns of the paper are its full-scale values, not to be mixed with ours"
+FULL_SIZE = "the paper's columns have its full-size values, not to be mixed with ours"
 BOOTSTRAP = (
-    "in points, with the 95 % interval of a paired bootstrap over test images; what other seeds would change is in it "
-    "only as far as there are seeds"
+    "in points, with the 95 % interval of a paired bootstrap over test images, which does not cover variation between "
+    "seeds beyond those that were trained"
 )
 SCORES = {
     "clean": "clean",
@@ -99,7 +99,7 @@ COMPARISON_NOTES = (
     "per cent; corrupted: mean over fifteen corruptions and five severities; ± half the 95 % interval over seeds",
     "mCE and rmCE: relative to the ERM of this table; ECE: of the corrupted images",
     "without overlaps: only corruptions that the method's own augmentations do not resemble",
-    "cost: operations of training, × ERM's",
+    "cost: training FLOPs, × ERM's",
     f"differences: of corrupted accuracy {BOOTSTRAP}",
     FULL_SIZE,
 )
@@ -122,7 +122,7 @@ def comparison(study: Study) -> Outcome:
             for line in sorted(scored, key=lambda line: -line.scores["corrupted"].mean)
             for score, title in SHOWN.items()
         ]
-        marks = "dots: means, bars: lowest to highest seed; × operations of training against ERM"
+        marks = "dots: means, bars: lowest to highest seed; × training FLOPs relative to ERM"
         caption = study.caption("; ".join(filter(None, [describe_place(place), marks])))
         figures.append(dots_figure(name, caption, rows[name], "accuracy, %"))
     return Outcome(tables=tables, figures=figures, rows=rows)
@@ -130,8 +130,8 @@ def comparison(study: Study) -> Outcome:
 
 SELECTION_NOTES = (
     "per cent, ± half the 95 % interval over seeds, on images held out of the training images; no test image is used",
-    "shifted: mean over the four corruptions that no test has, at five severities; the best is first",
-    "cost: operations of training, × ERM's",
+    "shifted: mean over the four validation corruptions, which no test has, at five severities; the best is first",
+    "cost: training FLOPs, × ERM's",
 )
 
 
