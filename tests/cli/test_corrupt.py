@@ -76,7 +76,10 @@ def test_cbar_by_its_suite(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cifar11", "--out", "out"], "data: 'cifar11' is not known; did you mean 'cifar10"),
+        (
+            ["cifar11", "--out", "out"],
+            "'cifar11' is no folder here; a data set of this name is not known; did you mean 'cifar10",
+        ),
         (["./nowhere", "--out", "out"], "nowhere: there is no such folder"),
         (["my pictures", "size=3", "--out", "out"], "size=3: a folder of pictures takes no options"),
         (["my pictures", "--out", "out", "--layout", "npy"], "--layout npy is for data sets"),

@@ -1,10 +1,13 @@
 """Networks by URI: real ones of timm and torchvision, their input, their heads, their stages, their start weights."""
 
 import json
+import logging
 import shutil
+from functools import partial
 
 import pytest
 import torch
+from support.hub import local_hub
 from support.peers import peer
 from torch import nn
 
@@ -167,7 +170,10 @@ def test_torchvisions_weights_come_from_its_cache(tmp_path, monkeypatch):
         ("timm:", "names no network; write timm:NAME"),
         ("timm:resnt18", "timm has no network 'resnt18'; similar: resnet18"),
         ("timm:resnet18.a1_in2k", "timm has no network 'resnet18.a1_in2k'; similar: resnet18.a1_in1k"),
-        ("timm:resnet10t.c3_in1k", r"cannot be fetched .*huggingface.co/timm/resnet10t.c3_in1k and set model.weights"),
+        (
+            "timm:resnet10t.c3_in1k",
+            r"cannot be fetched .*huggingface.co/timm/resnet10t.c3_in1k and name timm:resnet10t.c3_in1k.weights=FILE",
+        ),
         ("timm:vit_tiny_patch16_224.none", "timm has no network"),
         ("torchvision:resnet8", "torchvision has no network 'resnet8'; similar: resnet18"),
         ("torchvision:resnet18.V3", "the weights 'V3' is not known; did you mean|known: IMAGENET1K_V1"),
@@ -365,3 +371,32 @@ def test_what_is_missing_of_a_hub_network_is_answered(tmp_path, monkeypatch):
     }.items():
         with pytest.raises(pp.UserError, match=answer):
             build_model(name, {}, classes=3, channels=3)
+
+
+def test_a_repository_without_a_config_is_one_line(tmp_path, monkeypatch):
+    hub = peer("huggingface_hub")
+    for name, value in {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path)}.items():
+        monkeypatch.setattr(peer("huggingface_hub.constants"), name, value)
+    with local_hub() as (endpoint, repositories):
+        repositories["someone/bare"] = {"model.safetensors": b""}
+        monkeypatch.setattr(hub, "hf_hub_download", partial(hub.hf_hub_download, endpoint=endpoint))
+        with pytest.raises(pp.UserError, match=r"^hf:someone/bare has no config.json, which says what the network is"):
+            facts_of("hf:someone/bare", {})
+
+
+def test_the_hubs_client_does_not_tell_of_each_try(monkeypatch):
+    hub, told, log = peer("huggingface_hub"), [], logging.getLogger("huggingface_hub.utils._http")
+    monkeypatch.setattr(log, "handle", told.append)
+
+    def fail(*given):
+        log.warning("Retrying in 1s")
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    with pytest.raises(
+        pp.UserError, match="cannot be fetched .OSError: no network.; fetch it where there is a network"
+    ):
+        facts_of("hf:microsoft/resnet-18", {})
+    assert not told
+    log.warning("what others do with it")
+    assert told

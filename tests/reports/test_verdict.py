@@ -11,7 +11,7 @@ RIGHT = {"clean": [1, 1, 1, 1, 1, 0, 1, 1, 1, 1], "fog": [0, 0, 0, 1, 1, 1, 1, 1
 """Which of ten images, five cats and five dogs, are right: clean, and under any corruption."""
 
 
-def records() -> list[Record]:
+def records(confidence: float = 9.0) -> list[Record]:
     made = list[Record]()
     for r in one_seed(lambda name, severity: 0.1, model="m"):
         right = RIGHT["clean" if r.corruption == "clean" else "fog"]
@@ -21,7 +21,7 @@ def records() -> list[Record]:
             "n": 10,
             "correct": cats + dogs,
             "hits": pack_hits(np.array(right, bool)),
-            "bins": (Bin(10, cats + dogs, 9.0),),
+            "bins": (Bin(10, cats + dogs, confidence),),
             "classes": ("cat", "dog"),
             "confusion": tuple(row for row in counts if row[2]),
         }
@@ -39,6 +39,11 @@ def test_the_verdict_says_what_was_lost_where():
         "The class that loses most: cat (100 → 40 %). Corruption turns 33 % of its correct predictions wrong. Its mean "
         "confidence under corruption is 20 points too high."
     )
+
+
+def test_one_point_is_singular():
+    (group,) = groups_of(records(confidence=7.1), "ERM")
+    assert verdict(group.lines[0], group.main_score).endswith("under corruption is 1 point too high.")
 
 
 def test_classes_come_with_what_they_are_taken_for_the_worst_first():

@@ -60,6 +60,8 @@ def local_hub() -> Iterator[tuple[str, dict[str, dict[str, bytes]]]]:
             elif "resolve" in where and where[5] in repositories.get("/".join(where[1:3]), {}):
                 found = repositories["/".join(where[1:3])][where[5]]
                 self.answer(found, ETag=f'"{hashlib.sha1(found).hexdigest()}"', X_Repo_Commit=COMMIT)
+            elif "/".join(where[1:3]) in repositories:
+                self.answer({"error": "Entry not found"}, 404, X_Error_Code="EntryNotFound")
             else:
                 self.answer({"error": "Repository not found"}, 404, X_Error_Code="RepoNotFound")
 

@@ -9,7 +9,7 @@ import pytest
 import pdeplus as pp
 from pdeplus.errors import UserError
 from pdeplus.training import precision as precision_file
-from pdeplus.training.precision import FILE, faster, time_steps
+from pdeplus.training.precision import FILE, faster, time_steps, trial_size
 from pdeplus.training.run_folder import prepare
 
 SETTINGS = [
@@ -33,6 +33,11 @@ def test_a_clock_that_cannot_tell_means_fp32_and_one_line():
     session, _ = prepare(config())
     with pytest.warns(UserWarning, match="clock is too coarse to time a step; fp32"):
         assert faster(time_steps(session, clock=lambda: 7.0)) == "fp32"
+
+
+def test_half_of_what_goes_through_the_network_at_once_is_timed():
+    sizes = {"train.batch_size=50": 25, "train.accumulate=5": 5, "train.batch_size=3": 2, "train.batch_size=135": 64}
+    assert {setting: trial_size(prepare(config(setting))[0]) for setting in sizes} == sizes
 
 
 def test_timing_leaves_the_session_as_it_was():

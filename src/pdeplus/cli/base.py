@@ -45,4 +45,7 @@ def build_data(name: str, settings: Sequence[str]) -> "Source":
     tables = dict[str, Any]()
     for setting in settings:
         insert(tables, setting.removeprefix("data."))
+    known = registry.names("data")
+    if "." not in name and name not in known:
+        raise registry.unknown(f"{name!r} is no folder here; a data set of this name", name, known)
     return registry.build("data", name, tables)

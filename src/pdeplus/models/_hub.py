@@ -14,7 +14,7 @@ from typing import Any, cast
 from torch import nn
 
 from ..errors import UserError
-from ._libraries import Build, Facts, Interpolation, library, load_start, not_fetched, with_facts
+from ._libraries import Build, Facts, Interpolation, fetching, library, load_start, not_fetched, with_facts
 from ._timm import class_names
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
@@ -147,7 +147,8 @@ def _file(name: str, file: str) -> Path:
     hub = library("huggingface_hub", f"hf:{name}")
     errors = importlib.import_module("huggingface_hub.errors")
     try:
-        return Path(hub.hf_hub_download(name, file))
+        with fetching():
+            return Path(hub.hf_hub_download(name, file))
     except errors.RemoteEntryNotFoundError as error:
         raise UserError(f"hf:{name} has no {file}, which says what the network is and takes") from error
     except (OSError, ValueError) as error:  # no network, no such repository, a name that cannot be one

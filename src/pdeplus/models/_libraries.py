@@ -5,9 +5,11 @@ which gives the network's `build`; that function carries `facts`, which need no 
 """
 
 import importlib
+import logging
 import textwrap
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -142,6 +144,18 @@ def unknown_name(kind: str, name: str, known: Sequence[str]) -> UserError:
     """The answer to a name that a library does not know: the nearest of its many."""
     near = get_close_matches(name, known, 8)
     return UserError(f"{kind} has no network {name!r}; similar: {', '.join(near or known[:8])}")
+
+
+@contextmanager
+def fetching() -> Generator[None]:
+    """Within it the hub's client does not tell of each try to reach the hub: where all fail, one line does."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def not_fetched(uri: str, error: Exception, way_out: str) -> UserError:

@@ -6,7 +6,7 @@ from typing import Any, cast
 from torch import nn
 
 from ..errors import UserError
-from ._libraries import Build, Facts, library, not_fetched, unknown_name, with_facts
+from ._libraries import Build, Facts, fetching, library, not_fetched, unknown_name, with_facts
 
 
 def named(name: str) -> Build:
@@ -31,16 +31,17 @@ def named(name: str) -> Build:
             better = f"with weights there are {', '.join(others[:5])}; else " if others else ""
             raise UserError(f"{uri} has no pretrained weights; {better}add ?pretrained=false")
         try:
-            return timm.create_model(
-                name, pretrained=pretrained, num_classes=classes, in_chans=channels, drop_rate=drop_rate, **options
-            )
+            with fetching():
+                return timm.create_model(
+                    name, pretrained=pretrained, num_classes=classes, in_chans=channels, drop_rate=drop_rate, **options
+                )
         except TypeError as error:
             raise UserError(f"{uri} does not take {', '.join(options) or 'these options'}: {error}") from error
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
             where = f"huggingface.co/{config.hf_hub_id}" if config.hf_hub_id else str(config.url)
-            way_out = f"fetch model.safetensors from {where} and set model.weights=FILE, or add ?pretrained=false"
+            way_out = f"fetch model.safetensors from {where} and name {uri}?weights=FILE, or {uri}?pretrained=false"
             raise not_fetched(uri, error, way_out) from error
 
     return with_facts(build, lambda options: _facts(name, options), lambda: class_names(uri, _config(name).to_dict()))

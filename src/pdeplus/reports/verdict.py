@@ -5,6 +5,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import counted
 from ..evaluation.metrics import pool
 from ..evaluation.records import Record
 from ..evaluation.summary import CLEAN_TEST, corruption_accuracies
@@ -45,8 +46,8 @@ def verdict(line: Line, score: str) -> str:
         said.append(f"Corruption turns {100 * flips:.0f} % of its correct predictions wrong.")
     bins = pool(r.bins for r in shifted(line))
     gap = (sum(b.confidence for b in bins) - sum(b.correct for b in bins)) / max(sum(b.n for b in bins), 1)
-    far, how = f"{abs(100 * gap):.0f}", "high" if gap > 0 else "low"
-    fit = "matches its accuracy" if far == "0" else f"is {far} points too {how}"
+    far, how = round(abs(100 * gap)), "high" if gap > 0 else "low"
+    fit = f"is {counted(far, 'point')} too {how}" if far else "matches its accuracy"
     said.append(f"Its mean confidence under corruption {fit}.")
     return " ".join(said)
 
