@@ -10,9 +10,9 @@ from pdeplus.models.resnet18 import build  # any network will do
 torch.manual_seed(0)
 images, labels = torch.rand(64, 3, 16, 16), torch.arange(64) % 2
 images[labels == 1] *= 0.5  # two classes to tell apart
-net = pp.add_diffusion(build(classes=2, channels=3, width=8), after="auto", example=images[:2])
+net = pp.add_diffusion(build(classes=2, channels=3, width=8), after=["input"], example=images[:2])
 criterion = pp.PDEPlusLoss(net)
-optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01, diffusion_lr=0.001))
+optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01))
 accelerator = Accelerator(gradient_accumulation_steps=2)
 loader = DataLoader(TensorDataset(images, labels), 8, shuffle=True)
 step, optimizer, loader = accelerator.prepare(criterion, optimizer, loader)  # the criterion, which holds the network

@@ -17,13 +17,13 @@ class Classifier(lightning.LightningModule):
         return self.criterion(*batch)
 
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.criterion.parameter_groups(lr=0.01, diffusion_lr=0.001))
+        return torch.optim.AdamW(self.criterion.parameter_groups(lr=0.01))
 
 
 torch.manual_seed(0)
 images, labels = torch.rand(64, 3, 16, 16), torch.arange(64) % 2
 images[labels == 1] *= 0.5  # two classes to tell apart
-net = pp.add_diffusion(build(classes=2, channels=3, width=8), after="auto", example=images[:2])
+net = pp.add_diffusion(build(classes=2, channels=3, width=8), after=["input"], example=images[:2])
 quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 trainer = lightning.Trainer(max_epochs=5, accumulate_grad_batches=2, accelerator="cpu", **quiet)
 trainer.fit(Classifier(net), DataLoader(TensorDataset(images, labels), 8, shuffle=True))

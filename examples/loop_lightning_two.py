@@ -20,14 +20,14 @@ class Classifier(lightning.LightningModule):
             optimizer.zero_grad()
 
     def configure_optimizers(self):
-        theta, phi = self.criterion.parameter_groups(lr=0.02, diffusion_lr=0.001)
+        theta, phi = self.criterion.parameter_groups(lr=0.02)
         return torch.optim.SGD([theta], momentum=0.9, nesterov=True), torch.optim.Adam([phi])
 
 
 torch.manual_seed(0)
 images, labels = torch.rand(64, 3, 16, 16), torch.arange(64) % 2
 images[labels == 1] *= 0.5  # two classes to tell apart
-net = pp.add_diffusion(build(classes=2, channels=3, width=8), after="auto", example=images[:2])
+net = pp.add_diffusion(build(classes=2, channels=3, width=8), after=["input"], example=images[:2])
 quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 data = DataLoader(TensorDataset(images, labels), 8, shuffle=True)
 lightning.Trainer(max_epochs=10, accelerator="cpu", **quiet).fit(Classifier(net), data)

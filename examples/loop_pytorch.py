@@ -11,9 +11,9 @@ from pdeplus.models.resnet18 import build  # any network will do
 torch.manual_seed(0)
 images, labels = torch.rand(64, 3, 16, 16), torch.arange(64) % 2
 images[labels == 1] *= 0.5  # two classes to tell apart
-net = pp.add_diffusion(build(classes=2, channels=3, width=8), after="auto", example=images[:2])
+net = pp.add_diffusion(build(classes=2, channels=3, width=8), after=["input"], example=images[:2])
 step = criterion = pp.PDEPlusLoss(net, augmentor="augmix")
-optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01, diffusion_lr=0.001))
+optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01))
 data, several, parts = TensorDataset(images, labels), is_torchelastic_launched(), 2  # parts of a batch, one update
 if several:
     init_process_group("gloo")  # "nccl" on GPUs

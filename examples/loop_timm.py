@@ -12,10 +12,10 @@ model = timm.create_model("resnet18", num_classes=2)  # pretrained=True where th
 mean, std = (torch.tensor(model.default_cfg[key]).view(3, 1, 1) for key in ("mean", "std"))
 labels = torch.arange(32) % 2  # two classes to tell apart: bright, and half as bright
 images = (torch.rand(32, 3, 32, 32) / (1 + labels.view(-1, 1, 1, 1)) - mean) / std
-net = pp.add_diffusion(model, after="auto", example=images[:2]).train()
+net = pp.add_diffusion(model, after=["input"], example=images[:2]).train()
 criterion = pp.PDEPlusLoss(net, mean=mean.flatten().tolist(), std=std.flatten().tolist(), label_smoothing=0.1)
 criterion.start_scales(images[:16], labels[:16])  # σ starts at the features' distance to their augmentations
-optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=1e-3, diffusion_lr=1e-3), weight_decay=0.05)
+optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=1e-3), weight_decay=0.05)
 scheduler = CosineLRScheduler(optimizer, t_initial=8, t_in_epochs=False)
 scaler, ema = NativeScaler("cpu"), ModelEmaV3(net)
 for update in range(8):

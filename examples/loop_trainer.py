@@ -17,9 +17,9 @@ torch.manual_seed(0)
 images, labels = torch.rand(64, 3, 32, 32), torch.arange(64) % 2
 images[labels == 1] *= 0.5  # two classes to tell apart
 config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=2)
-net = pp.add_diffusion(ResNetForImageClassification(config), after="auto", example=images[:2])
+net = pp.add_diffusion(ResNetForImageClassification(config), after=["input"], example=images[:2])
 criterion = pp.PDEPlusLoss(net)
-optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01, diffusion_lr=0.001))
+optimizer = torch.optim.AdamW(criterion.parameter_groups(lr=0.01))
 data = [{"pixel_values": x, "labels": int(y)} for x, y in zip(images, labels, strict=True)]
 options = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_train_epochs": 5}
 arguments = TrainingArguments("trainer", save_strategy="no", disable_tqdm=True, report_to="none", **options)

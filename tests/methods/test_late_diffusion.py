@@ -14,6 +14,7 @@ from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.fixed_diffusion import FixedDiffusion
 from pdeplus.methods.pde_plus import PDEPlus
+from pdeplus.models.plain_cnn import build
 
 LATE = PDEPlus(augmentor=Darker(), share=0.5)
 
@@ -31,6 +32,32 @@ def test_images_diffuse_before_the_network():
     assert trace.names == ["input"]
     assert noise.mean().item() == pytest.approx(0, abs=0.005)
     assert noise.std().item() == pytest.approx(0.2, rel=0.01)
+
+
+def test_images_given_by_keyword_diffuse_too():
+    class ByName(nn.Module):
+        def forward(self, pixel_values):
+            return pixel_values.flatten(1)
+
+    net = pp.add_diffusion(ByName(), after=["input"], example=torch.rand(2, 3, 8, 8))
+    x, found = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0)), []
+    for call in (lambda: net(x), lambda: net(pixel_values=x)):
+        with torch.no_grad(), pp.diffusion(net, generator=torch.Generator().manual_seed(1)):
+            found.append(call())
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], x.flatten(1))
+
+
+def test_a_loss_whose_images_diffuse_is_the_default_method():
+    torch.manual_seed(0)
+    net = pp.add_diffusion(build(classes=10, channels=3, width=4), after=["input"], example=torch.rand(2, 3, 16, 16))
+    batch, method = make_batch(), PDEPlus(augmentor=Darker())
+    criterion = pp.PDEPlusLoss(net, augmentor=Darker())
+    for progress in (0.5, 0.7):
+        criterion.generator = torch.Generator().manual_seed(0)
+        expected = goal_of(method, net, progress).loss
+        torch.testing.assert_close(criterion(batch.images, batch.labels, progress=progress), expected)
+    assert [group["lr"] for group in criterion.parameter_groups(lr=0.1)] == [0.1, method.diffusion_lr]
 
 
 def test_the_first_rows_diffuse_and_sigma_is_learnt_all_the_same():

@@ -52,8 +52,11 @@ class BeforeModule:
 
     block: ADDBlock
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self.block(args[0]), *args[1:]
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if args:
+            return (self.block(args[0]), *args[1:]), kwargs
+        name, images = next(iter(kwargs.items()))  # the Hugging Face libraries': pixel_values=…
+        return args, {**kwargs, name: self.block(images)}
 
 
 def add_diffusion(
@@ -120,7 +123,7 @@ def add_diffusion(
         )
         blocks.append(add.to(device=like.device, dtype=like.dtype))
         if host is net:
-            net.register_forward_pre_hook(BeforeModule(add))
+            net.register_forward_pre_hook(BeforeModule(add), with_kwargs=True)
         else:
             host.register_forward_hook(AfterModule(add))
     net.add_module(CHILD, blocks.train(net.training))
@@ -190,7 +193,7 @@ def add_noise(
         if where == "after" and not of_images:
             host.register_forward_hook(AfterModule(block))
         else:
-            host.register_forward_pre_hook(BeforeModule(block))
+            host.register_forward_pre_hook(BeforeModule(block), with_kwargs=True)
     net.add_module(CHILD, blocks.train(net.training))
     return net
 
