@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,33 @@ IMAGE_KEYS, LABEL_KEYS = ("image", "img", "images", "pixel_values"), ("label", "
 Wanted = Literal["clean", "corruptions", "all_corruptions", "cbar", "domains", "adversarial"]
 """What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the ten of C̄;
 with the data set's other domains; under attack."""
+
+
+@final
+class Kept:
+    """Corrupted images that one process tests several models on, made once: as many as `limit` bytes hold.
+
+    Those that no longer fit are made anew each time: models go through all test sets in one order, so dropping the
+    oldest would keep none until it is needed again.
+    """
+
+    def __init__(self) -> None:
+        self.limit = self.size = 0
+        self._images = dict[Hashable, Tensor]()
+
+    def get(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """The images of this key, kept or made."""
+        images = self._images.get(key)
+        if images is None:
+            images = make()
+            if self.size + images.nbytes <= self.limit:
+                self._images[key] = images
+                self.size += images.nbytes
+        return images
+
+
+KEPT = Kept()
+"""What this process keeps: nothing, unless it tests one model after another (`studies/jobs.py`)."""
 
 
 @final
@@ -226,9 +253,16 @@ def _corrupted(
 
     def change(batch: Images, places: Sequence[int], name: str, severity: int) -> Tensor:
         among_all = cast(list[int], chosen[list(places)].tolist())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of synthetic frost: the suite's origin says it
-            return Images(apply_planes(find(name), batch.images, among_all, severity, seed), batch.labels).floats()
+
+        def make() -> Tensor:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of synthetic frost: the suite's origin says it
+                return apply_planes(find(name), batch.images, among_all, severity, seed)
+
+        if name in own or not KEPT.limit:
+            return Images(make(), batch.labels).floats()
+        images = hashlib.sha256(batch.images.contiguous().numpy()).digest()
+        return Images(KEPT.get((about, name, severity, tuple(among_all), images), make), batch.labels).floats()
 
     sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
     codes = "".join(f", {name} #{_code_mark(name)}" for name in own)  # other code makes other images

@@ -27,6 +27,7 @@ from tqdm import tqdm
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back, signals_blocked, stopping
 from ..errors import Stopped, UserError
+from ..evaluation.test_sets import KEPT
 from ..training.session import Progress
 from .board import Board
 from .cells import Cell, Done, Failure, Result, Results, attempt, attempt_alone, is_tested, is_trained, note_of, refuse
@@ -36,6 +37,8 @@ TELL_SECONDS = 0.5
 """Between two messages of a process about its progress."""
 LEAST_MEMORY = 10**9
 """Bytes that a process takes at the least: torch, a data set, a small network."""
+KEPT_AT_MOST = 10**9
+"""Bytes of corrupted test images that a process keeps for its next model."""
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
@@ -251,6 +254,7 @@ def lost(cell: Cell, runs: Path, code: int) -> Failure:
 def serve() -> None:
     """Run the cells that come in, and send what becomes of them; ends with the input, saving what it is at."""
     torch.set_num_threads(1)
+    KEPT.limit = min(KEPT_AT_MOST, available_memory() // 8)
     given, told = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a cell prints is no message
     cells = SimpleQueue[tuple[Cell, Path, list[str]] | None]()
