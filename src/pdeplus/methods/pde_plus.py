@@ -57,32 +57,33 @@ class PDEPlus(WithViews):
     """Adaptive distributional diffusion. The defaults are ours; `pde_plus_stages` is nearer the paper."""
 
     covariance: Covariance = field(default="isotropic", metadata=NEW)
-    """Of the noise: isotropic with the learnt scale σ (paper); directional, along the way to the twin (ours): no φ, no
-    coverage loss and no plain pass; or both (ours)."""
+    """Covariance of the noise: isotropic with the learnt scale σ (paper); directional, along the way to the similar
+    sample (ours), without φ, coverage loss and plain pass; or both (ours)."""
     reach: float | tuple[float, ...] = field(default=0.5, metadata=NEW)
-    """Directional: standard deviation along the way to the twin, in units of its length; a number, or one per block."""
+    """Directional: standard deviation along the way to the similar sample, in units of its length; a number, or one per
+    block."""
     per: Per = field(default="sample", metadata=NEW)
-    """Directional: one random number for each sample, for each of its positions or for each of its channels."""
+    """Directional: one random number per sample, per position or per channel."""
     placement: Literal["stage", "block", "input"] | tuple[str, ...] = "input"
-    """ADD blocks on the images before the network (ours), after each stage (authors' code), each residual block (paper)
-    or the named modules, of which the first may be "input"."""
+    """Where the ADD blocks are: on the images before the network (ours), after each stage (authors' code), after each
+    residual block (paper), or after the named modules, of which the first may be "input"."""
     share: float = field(default=0.3, metadata=new_since(1.0))
-    """Of a batch's rows, those that diffuse: all (1, paper), or a part (ours), so that BatchNorm's statistics, which
-    serve a network without noise at test, are not of noisy features alone."""
+    """Share of each batch that diffuses: all of it (1, paper) or a part (ours). The network is tested without noise, so
+    BatchNorm's statistics should not come from noisy features alone."""
     diffuse_after: float = field(default=0.6, metadata=new_since(0.0))
-    """Share of the training, its first part, in which nothing diffuses yet (ours; 0, paper); σ is learnt meanwhile."""
+    """Share of the training after which diffusion begins (ours; the paper's is 0). σ is learnt from the start."""
     block: Block = "light"
     """A light ADD block (a depthwise and a pointwise convolution), or the paper's, thirty times as large."""
     head: Head = "softplus"
     """What makes σ positive: softplus with a floor, or ReLU (authors' code; σ can be 0)."""
     initial_scale: float = 0.05
-    """σ at the start; 0 leaves it to BatchNorm, which starts it as large as the features."""
+    """Initial σ; 0 leaves it to BatchNorm, which makes it as large as the features."""
     scale_from: Literal["given", "twins"] = field(default="twins", metadata=new_since("given"))
-    """σ at the start: initial_scale in every block, or (ours) in each block the root mean square of h(a(x)) - h(x) over
-    the first batch, which a pretrained network needs: its features may be a hundred times as large."""
+    """Where the initial σ comes from: `initial_scale` in every block, or (ours) the root mean square of h(a(x)) - h(x)
+    over the first batch, block by block. A pretrained network needs this: its features may be 100 times larger."""
     scale_per: ScalePer = field(default="sample", metadata=new_since("element"))
-    """σ for each element of the features (authors' code), or one for each sample, as G(x, t) in the paper's equation:
-    the parts of an image that an augmentation leaves alone then diffuse as far as the others."""
+    """One σ per element of the features (authors' code), or one per sample, as G(x, t) in the paper's equation. Then
+    those parts of an image that an augmentation leaves unchanged diffuse as far as the others."""
     sigma_is: Literal["std", "variance"] = "std"
     """What σ is in the coverage loss; the noise always uses it as a standard deviation."""
     prior: Prior = "gaussian"
@@ -96,29 +97,29 @@ class PDEPlus(WithViews):
     coverage_weight: float = 1.0
     """Weight of the coverage loss, against the task's gradient at φ (fused) or alone."""
     coverage_images: int = field(default=256, metadata=NEW)
-    """Fused: φ learns from at most so many images of a batch, which is all of a small one; the others diffuse all the
-    same. It saves most of the coverage loss's time in large batches. The other schedules cover all."""
+    """Fused schedule: φ learns from at most this many images of a batch, which saves most of the coverage loss's time
+    in large batches; the others diffuse all the same. The other schedules use the whole batch."""
     twins: Literal["plain", "diffused"] = "plain"
-    """Whose features the coverage loss covers: those of a plain pass of the augmentations, or (fused) their own rows of
-    the diffused pass before each block's noise, which saves that pass."""
+    """Which features of the augmentations the coverage loss covers: those of a plain pass, or (fused) those of the
+    diffused pass before each block's noise, which saves the plain pass."""
     mixture: bool = True
     """False is an older name of method.views='original' without agreement, the paper's "PDE+ w/o aug"."""
     supervised: Literal["both", "original"] = "both"
     """"original" is an older name of method.views='original'."""
     views: Views = "augmented"
-    """Whose cross-entropy is the task: one augmentation's (ours), to which its original is similar; the mixture of the
-    paper, original+augmented; both augmented (authors' code); or the original's alone, to which an augmentation is
-    similar: it is covered, and agrees, but has no label."""
+    """The views in the cross-entropy: one augmentation (ours), with its original as the similar sample; original and
+    augmentation (the paper's mixture); two augmentations (authors' code); or the original alone, with an augmentation
+    as the similar sample, which is covered and may agree but has no label."""
     agreeing: Literal[2, 3] = field(default=2, metadata=NEW)
-    """Views that agree: those that are covered by each other, or one more augmentation, or the original, besides."""
+    """Number of views that must agree: 2, or 3 with one more augmentation or the original."""
     augmentor: Augmentor = AugMix()
-    """What makes semantically similar samples."""
+    """Augmentation that makes semantically similar samples."""
     diffusion_lr: float = 0.005
     """Learning rate of Adam on φ."""
     diffusion_schedule: Literal["constant", "cosine"] = "constant"
     """Schedule of that learning rate: constant, or the run's own warm-up and cosine."""
     jsd: float = 0.0
-    """Weight of the agreement of the diffused predictions of two views (Jensen-Shannon, as in AugMix; ours)."""
+    """Weight of the Jensen-Shannon divergence between the diffused predictions of the views (as in AugMix; ours)."""
     samples: int = 0
     """Noisy passes E at test; 0 is the plain network."""
     average: Average = "probabilities"
