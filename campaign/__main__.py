@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pdeplus.errors import Stopped
+
 from .tally import Tally
 
 
@@ -34,7 +36,7 @@ def main() -> None:
                 if number:
                     print(f"{name}: {number} …", file=sys.stderr)
                     _part(name, tally, number, options.seed, folder / name, options.only)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Stopped):  # the second while a run is resumed, which has its own handlers
             print("stopped; what was done until then:", file=sys.stderr)
         os.chdir(folder.parent)
         print(tally.table(), flush=True)  # before the files are removed, which takes a while

@@ -3,9 +3,10 @@
 import random
 
 import pytest
+from campaign import __main__ as campaign
 from campaign.tally import Tally, judge
 
-from pdeplus.errors import UserError
+from pdeplus.errors import Stopped, UserError
 
 
 def test_the_tally_tells_good_from_bad():
@@ -50,3 +51,18 @@ def test_a_damaged_file_is_noticed_or_harmless(tmp_path):
     for _ in range(5):
         trials.stopped(tally, chance)
     assert not tally.bad
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, Stopped])
+def test_stopped_early_it_prints_what_was_done(ending, tmp_path, monkeypatch, capsys):
+    def part(name, tally, *given):
+        tally.add("some", "refused")
+        raise ending
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["campaign"])
+    monkeypatch.setattr("signal.signal", lambda *given: None)
+    monkeypatch.setattr(campaign, "_part", part)
+    with pytest.raises(SystemExit, match="^False$"):
+        campaign.main()
+    assert "| some | 1 | 1 |" in capsys.readouterr().out

@@ -68,10 +68,9 @@ def faster(seconds: Mapping[Candidate, float]) -> Candidate:
 
 
 def trial_size(session: Session) -> int:
-    """How many images are in a timed step: half of what goes through the network at once, so that with its copy of the
-    network the trial takes no more memory than the training."""
+    """How many images are in a timed step: at most those that go through the network at once."""
     settings = session.settings
-    return min(TRIAL, max(settings.batch_size // (2 * settings.accumulate), 2), len(session.split.train))
+    return min(TRIAL, max(settings.batch_size // settings.accumulate, 2), len(session.split.train))
 
 
 def time_steps(session: Session, clock: Callable[[], float] = time.perf_counter) -> dict[Candidate, float]:
