@@ -3,8 +3,8 @@
     python tools/figures.py method cost
     python tools/figures.py answers sigma --models runs/erm runs/pde --data cifar10
 
-`method` and `cost` need nothing but the repository; `answers` and `sigma` need the test images (`pdeplus data get cifar10`) and take
-the networks of results/weights unless others are given.
+`method` and `cost` need nothing but the repository; `answers` and `sigma` need the test images (`pdeplus data get
+cifar10`) and take the networks of results/weights unless others are given.
 """
 
 import argparse

@@ -24,6 +24,12 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise UserError(f"{name}={value!r} is not known; choose from {', '.join(map(str, get_args(choices)))}")
 
 
+def check_least(name: str, value: float, least: float) -> None:
+    """Refuse a value below the least."""
+    if not value >= least:
+        raise UserError(f"{name}={value} must be at least {least}")
+
+
 def counted(n: int, word: str) -> str:
     """So many things in words: 1 image, 2 images."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -27,7 +27,7 @@ from ..core.network import evaluating, logits_of
 from ..core.prediction import averaged, sample_logits
 from ..core.surgery import CHILD, ADDBlocks
 from ..data._pictures import fit_square, picture_files, read_picture
-from ..errors import RunFailed, UserError, check_choice
+from ..errors import RunFailed, UserError, check_choice, check_least
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
 from .given_models import Given, OnnxModel, is_run, names_a_model, open_model
@@ -124,8 +124,7 @@ def predict_pictures(
         top: how many classes to name.
         seed: of the noise.
     """
-    if top < 1:
-        raise UserError(f"top={top} must be at least 1")
+    check_least("top", top, 1)
     expects, method = run.expects, None
     if isinstance(run, Run):
         method = with_samples(build_method(run.config), run.config.method.name, samples, None)

@@ -21,7 +21,7 @@ from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
 from ..corruptions.suite import NAMES
 from ..data.base import Source, index_batches
-from ..errors import RunFailed, UserError, check_choice
+from ..errors import RunFailed, UserError, check_choice, check_least
 from ..training.run_folder import Run, build_source
 from .given_models import COLOURS, Given, folder_for, is_run, names_a_model, open_model
 from .metrics import apply_temperature, confusion, fit_temperature, measures, score
@@ -101,8 +101,7 @@ def evaluate(
         progress: show a bar on a terminal, elsewhere a line per test set.
         watch, say: told of progress; told what the model takes and, of big images, how long it will take.
     """
-    if batch_size < 1:
-        raise UserError(f"batch_size={batch_size} must be at least 1")
+    check_least("batch_size", batch_size, 1)
     threat = _threat(suite, attack, epsilons, eot, seed)
     known = str(model.path if isinstance(model, Run) else model) if isinstance(model, Run | str | Path) else ""
     title = " ".join(filter(None, [known or name or "testing", f"E={samples}" if samples is not None else ""]))

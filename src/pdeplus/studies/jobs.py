@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back, signals_blocked, stopping
-from ..errors import Stopped, UserError
+from ..errors import Stopped, UserError, check_least
 from ..training.session import Progress
 from .board import Board
 from .cells import Cell, Done, Failure, Result, Results, attempt, attempt_alone, is_tested, is_trained, note_of, refuse
@@ -53,8 +53,7 @@ def choose_jobs(jobs: int | None) -> int:
     fit = max(1, memory // LEAST_MEMORY)
     if jobs is None:
         return 1 if torch.cuda.is_available() else min(cores(), fit)
-    if jobs < 1:
-        raise UserError(f"jobs={jobs} must be at least 1")
+    check_least("jobs", jobs, 1)
     if jobs > fit:
         need = f"{jobs * LEAST_MEMORY / 1e9:.0f} GB of memory or more"
         raise UserError(f"jobs={jobs} need {need}, {memory / 1e9:.1f} GB are available: {fit} fit")

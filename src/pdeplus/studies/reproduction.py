@@ -18,7 +18,7 @@ from .._lib.environment import environment
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
-from ..errors import RunFailed, UserError, check_choice
+from ..errors import RunFailed, UserError, check_choice, check_least
 from ..evaluation.records import to_json
 from ..training.session import progress_bar
 from .analysis.figures import save_figure, save_rows
@@ -132,8 +132,7 @@ def prepare(
 ) -> tuple[Experiment, Size, list[Cell]]:
     """The experiment, its size and its cells; every setting is checked."""
     check_choice("size", size, SizeName)
-    if seeds is not None and seeds < 1:
-        raise UserError(f"seeds={seeds} must be at least 1")
+    check_least("seeds", 1 if seeds is None else seeds, 1)
     experiment = name if isinstance(name, Experiment) else load_experiment(name)
     if experiment.outcome not in OUTCOMES:
         choices = f"choose from {', '.join(OUTCOMES)}"
@@ -151,10 +150,8 @@ def prepare(
 
 def check_needs(cpus: int | None, gpus: int | None) -> None:
     """Refuse numbers that no cell can have."""
-    if cpus is not None and cpus < 1:
-        raise UserError(f"cpus={cpus} must be at least 1")
-    if gpus is not None and gpus < 0:
-        raise UserError(f"gpus={gpus} must be at least 0")
+    check_least("cpus", 1 if cpus is None else cpus, 1)
+    check_least("gpus", 0 if gpus is None else gpus, 0)
 
 
 def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int | None, jobs: int) -> Results:

@@ -37,7 +37,7 @@ from torch.nn.functional import pad
 
 from .._lib.environment import one_thread
 from .._lib.seeds import generator_for
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ..functional import diffuse
 from .problems import Problem, drift_at, listed, scale_at, terminal_at
 
@@ -360,9 +360,8 @@ def expectation(
         seed: of the noise.
         confidence: that the interval of one point holds the expectation, between 0 and 1.
     """
-    for name, value, least in (("paths", paths, 2), ("steps", steps, 1)):
-        if value < least:
-            raise UserError(f"{name}={value} must be at least {least}")
+    check_least("paths", paths, 2)
+    check_least("steps", steps, 1)
     if not 0 < confidence < 1:
         raise UserError(f"confidence={confidence:g} must lie between 0 and 1, such as 0.95")
     if points.ndim != 2 or points.shape[-1] != problem.dimension or not len(points):

@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from ...errors import UserError
+from ...errors import check_least
 from ...reports.figures import Figure, Row, Spec
 from ...training.run_folder import Run
 from .figures import faceted, values
@@ -32,8 +32,7 @@ def boundary_distances(model: nn.Module, images: Tensor, rivals: int = RIVALS) -
 
     Images are N×C×H×W in [0, 1]; logits without noise count, of the class and the likeliest `rivals` of it.
     """
-    if rivals < 1:
-        raise UserError(f"rivals={rivals} must be at least 1")
+    check_least("rivals", rivals, 1)
     return torch.cat([_distances(model, x, rivals) for x in in_batches(images.to(device_of(model)))]).cpu()
 
 

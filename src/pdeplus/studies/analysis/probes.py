@@ -17,7 +17,7 @@ from ...core.context import diffusion, no_diffusion
 from ...core.network import evaluating, logits_of
 from ...core.surgery import add_blocks_of
 from ...data.base import Images, split
-from ...errors import UserError, check_choice
+from ...errors import UserError, check_choice, check_least
 from ...evaluation.tested_models import Outputs
 from ...reports.figures import Figure, Row
 from ...training.run_folder import Run, build_source
@@ -77,8 +77,7 @@ def counted(images: Mapping[str, int]) -> str:
 
 def held_out(run: Run, images: int, seed: int) -> Images:
     """At most so many of the run's validation images, drawn by `seed`; none was learnt from, none is a test image."""
-    if images < 1:
-        raise UserError(f"images={images} must be at least 1")
+    check_least("images", images, 1)
     config = run.config
     train = config.train
     parts = split(build_source(config), validation=train.validation, limit=train.limit, seed=config.seed)

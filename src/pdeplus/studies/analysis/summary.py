@@ -10,7 +10,7 @@ from pathlib import Path
 from ..._lib.files import write_file
 from ..._lib.registry import require
 from ...corruptions.base import SEVERITIES
-from ...errors import UserError
+from ...errors import UserError, check_least
 from ...evaluation.records import CLEAN, Record, read_records
 from ...reports.charts import ACCURACY, LOSS, SIGMA, severity_lines
 from ...reports.figures import Figure, Row, Spec
@@ -35,8 +35,7 @@ def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: in
         images: at most so many of each run's validation images, which were never learnt from.
         seed: of the choice of images, of the views and of the random directions.
     """
-    if images < 1:
-        raise UserError(f"images={images} must be at least 1")
+    check_least("images", images, 1)
     require("vl_convert", purpose="pdeplus analyse", extra="plots")  # before any network is run
     question = Question(runs=label_runs(runs), images=images, seed=seed)
     folder, gaps, sections = Path(out), dict[str, list[str]](), dict[str, Section]()
