@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .._lib.memory import machine_memory
 from .._lib.registry import check_options, find
 from ..core.placement import blocks_of, stages_of
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ._libraries import Facts, load_start
 from .normalise import normalise, normalised
 
@@ -112,11 +112,6 @@ def fit_images(network: nn.Module, images: Callable[[], Tensor]) -> None:
             part.fit_images(given)
 
 
-def stage_names(model: nn.Module) -> list[str]:
-    """Module names of the model's stages; refuses a model that names none."""
-    return stages_of(model)
-
-
 def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
     """Places that a placement means: each "stage", each "block" of all stages, the "input", or those it names."""
     if placement == "input":
@@ -134,9 +129,7 @@ def stage(block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int
 def check_sizes(*, classes: int, channels: int, **widths: int) -> None:
     """Refuse sizes no network can have."""
     for name, value in {"classes": classes, "channels": channels, **widths}.items():
-        least = 2 if name == "classes" else 1
-        if value < least:
-            raise UserError(f"model.{name}={value} must be at least {least}")
+        check_least(f"model.{name}", value, 2 if name == "classes" else 1)
 
 
 def check_memory(name: str, build: Callable[[], nn.Module]) -> None:
