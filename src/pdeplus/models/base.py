@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .._lib.memory import machine_memory
 from .._lib.registry import check_options, find
+from ..core.network import device_of
 from ..core.placement import blocks_of, stages_of
 from ..errors import UserError, check_least
 from ._libraries import Facts, load_start
@@ -82,7 +83,7 @@ def _name_stages(network: nn.Module, example: Tensor) -> None:
 def given_model(model: nn.Module, shape: Sequence[int]) -> nn.Module:
     """A copy of a user's own network that names its stages, where one pass of a C×H×W image tells them."""
     network = copy.deepcopy(model)
-    _name_stages(network, torch.zeros(1, *shape, device=next((p.device for p in model.parameters()), None)))
+    _name_stages(network, torch.zeros(1, *shape, device=device_of(model)))
     return network.cpu()
 
 
