@@ -25,8 +25,8 @@ from ..data._pictures import Picture, picture_files, read_picture
 from ..data._reading import MANIFEST, read_manifest
 from ..data.base import Images
 from ..errors import UserError, check_least
-from .base import SEVERITIES, Constants
-from .suite import check_severities, corrupt, find
+from .base import SEVERITIES, Constants, check_severities
+from .suite import corrupt, find
 from .weather import frost_digest
 
 Layout = Literal["npy", "folders"]
