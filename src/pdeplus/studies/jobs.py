@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back, signals_blocked, stopping
+from .._lib.memory import machine_memory
 from ..errors import Stopped, UserError, check_least
 from ..training.session import Progress
 from .board import Board
@@ -69,9 +70,7 @@ def available_memory() -> int:
     """Bytes that processes can still have; where the system does not tell, all of its memory, or no limit."""
     with suppress(OSError, IndexError):
         return int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
-    with suppress(AttributeError, OSError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sys.maxsize
+    return machine_memory()
 
 
 def run_here(cells: Sequence[Cell], runs: Path, jobs: int) -> Results:

@@ -19,7 +19,7 @@ from .._lib.files import make_folder, write_file
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
 from ..errors import RunFailed, UserError, check_choice, check_least
-from ..evaluation.records import to_json
+from ..evaluation.records import RECORDS, to_json
 from ..training.session import progress_bar
 from .analysis.figures import save_figure, save_rows
 from .cells import Cell, Done, Failure, Result, Results, attempt_alone, collect, known_cells, note_of, plan
@@ -194,7 +194,7 @@ def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Seq
         save_rows(rows, folder, name)
     records = [record for one in done for record in one.records]
     if records and not experiment.parts:  # which have them
-        write_file(folder / "records.jsonl", "".join(to_json(record) + "\n" for record in records).encode())
+        write_file(folder / RECORDS, "".join(to_json(record) + "\n" for record in records).encode())
     shown = [f"{figure.name}.png" for figure in outcome.figures] + [n for n in outcome.files if n.endswith(".png")]
     parts = [f"# {study.title}", experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
     parts += [f"![{name}]({name})" for name in shown]

@@ -13,11 +13,12 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from ...core.network import device_of
 from ...errors import check_least
 from ...reports.figures import Figure, Row, Spec
 from ...training.run_folder import Run
 from .figures import faceted, values
-from .probes import Question, Section, counted, device_of, in_batches, lengths, plain, scopes
+from .probes import Question, Section, counted, in_batches, lengths, plain, scopes
 
 RIVALS = 4
 """How many other classes are looked at, the likeliest ones."""
