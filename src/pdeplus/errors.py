@@ -1,5 +1,6 @@
 """The errors that the command line answers in one line, without a traceback."""
 
+from textwrap import shorten
 from typing import Any, get_args
 
 
@@ -22,6 +23,17 @@ def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuse a value that is not among those of a Literal."""
     if value not in get_args(choices):
         raise UserError(f"{name}={value!r} is not known; choose from {', '.join(map(str, get_args(choices)))}")
+
+
+def check_least(name: str, value: float, least: float) -> None:
+    """Refuse a value below the least."""
+    if not value >= least:
+        raise UserError(f"{name}={value} must be at least {least}")
+
+
+def reason_of(error: BaseException, most: int = 10_000) -> str:
+    """What an error says, in one line of at most so many letters; its kind where it says nothing."""
+    return shorten(str(error), most, placeholder=" …") or type(error).__name__
 
 
 def counted(n: int, word: str) -> str:

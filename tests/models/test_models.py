@@ -5,8 +5,9 @@ import torch
 from support.models import smallest
 
 from pdeplus._lib import registry
+from pdeplus.core.placement import stages_of
 from pdeplus.errors import UserError
-from pdeplus.models.base import check_image_size, placed, stage_names
+from pdeplus.models.base import check_image_size, placed
 
 NAMES = registry.names("models")
 
@@ -26,12 +27,12 @@ def test_any_size_channels_and_classes(name, size, channels, classes):
 def test_stages_and_blocks_are_modules_that_return_feature_maps(name):
     model = make(name, classes=3, channels=3).eval()
     seen = {}
-    for place in stage_names(model) + placed(model, "block"):
+    for place in stages_of(model) + placed(model, "block"):
         model.get_submodule(place).register_forward_hook(lambda m, a, out, place=place: seen.update({place: out}))
     model(torch.rand(2, 3, 16, 16))
-    assert set(seen) == set(stage_names(model) + placed(model, "block"))
+    assert set(seen) == set(stages_of(model) + placed(model, "block"))
     assert all(out.ndim == 4 for out in seen.values())
-    assert len(placed(model, "block")) > len(stage_names(model)) or name == "wide_resnet"
+    assert len(placed(model, "block")) > len(stages_of(model)) or name == "wide_resnet"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,4 +59,4 @@ def test_bad_sizes_are_refused():
     with pytest.raises(UserError, match="7×7 are too small: the least is 8×8"):
         check_image_size(7)
     with pytest.raises(UserError, match="Linear names no stages"):
-        stage_names(torch.nn.Linear(2, 2))
+        stages_of(torch.nn.Linear(2, 2))

@@ -94,17 +94,6 @@ def test_batches_do_not_matter(monkeypatch):
     assert coverage_ratio(net, images, views)[0] == pytest.approx(whole[0])
 
 
-def test_a_noisy_pass_moves_later_blocks_only_and_follows_its_generator():
-    generator = torch.Generator().manual_seed(7)
-    images = torch.rand(50, 1, 10, 10, generator=generator)
-    net = doubling(Constant(0.3), Constant(0.6))
-    noisy = coverage_ratio(net, images, images, noisy=True, generator=torch.Generator().manual_seed(8))
-    again = coverage_ratio(net, images, images, noisy=True, generator=torch.Generator().manual_seed(8))
-    assert noisy == again
-    assert noisy[0]["ratio"] == 0
-    assert noisy[1]["ratio"] == pytest.approx(math.sqrt(2 / math.pi), rel=0.03)  # 2 · 0.3 z against 0.6
-
-
 def test_images_and_views_must_pair_up():
     with pytest.raises(UserError, match="images and views are 1×1×1×2 and 1×1×1×3"):
         coverage_ratio(doubling(Constant(1.0)), one([0.1, 0.2]), one([0.1, 0.2, 0.3]))

@@ -12,7 +12,6 @@ from importlib.resources.abc import Traversable
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
-from textwrap import shorten
 from typing import Any, cast
 
 import torch
@@ -21,7 +20,7 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, reason_of
 
 if sys.platform != "win32":
     import fcntl
@@ -125,8 +124,7 @@ def parse_toml(data: bytes | str, what: str) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], _plain(tomllib.loads(data if isinstance(data, str) else data.decode())))
     except (ValueError, RecursionError) as error:  # of which tomllib's own is one
-        reason = shorten(str(error), 200, placeholder=" …")
-        raise UserError(f"{what}: {reason}") from error
+        raise UserError(f"{what}: {reason_of(error, 200)}") from error
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -172,18 +170,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         data = path.read_bytes()
         weights = parse_safetensors(data)
-        wanted = _metadata(data).get(SUM)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])  # behind its length in eight bytes
+        wanted = header.get("__metadata__", {}).get(SUM)
     except Exception as error:
         raise UserError(f"{path} cannot be read as weights: {error}") from error
     if wanted is not None and wanted != _sum_of_weights(weights):
         raise UserError(f"{path} is damaged: it does not match its checksum; restore it from a backup")
     return weights
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """What a safetensors file says of itself: the header is JSON behind its length in eight bytes."""
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return header.get("__metadata__", {})
 
 
 def _sum_of_weights(weights: Mapping[str, Tensor]) -> str:

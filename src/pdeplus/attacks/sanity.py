@@ -67,23 +67,12 @@ def sanity(
     rows: int = 128,
     seed: int = 0,
 ) -> Sanity:
-    """Check an attack on a network: five verdicts, each with its numbers.
+    """Check an attack of these sizes on a network: five verdicts, each with its numbers.
 
-    Args:
-        attack: as it is used in the evaluation.
-        logits: what it attacks, differentiable.
-        x: float images B×C×H×W in [0, 1], with their labels, B.
-        epsilons: the sizes of the evaluation.
-        predict: probabilities by which success is judged; the softmax of the logits where not given.
-        plain: logits of the same network without its noise; None where it has none.
-        rows: images attacked at a time.
-        seed: of the random starts.
+    `predict` gives the probabilities by which success is judged, by default the softmax of the logits; `plain` gives
+    the logits without noise, where the network has any. So many rows of the images are attacked at a time.
     """
-
-    def softmax(images: Tensor) -> Tensor:
-        return logits(images).softmax(-1)
-
-    lab = _Lab(logits, predict or softmax, x, labels, rows, seed)
+    lab = _Lab(logits, predict or (lambda images: logits(images).softmax(-1)), x, labels, rows, seed)
     sizes = sorted(epsilons)
     clean, each = lab.see(None), [lab.see(resized(attack, epsilon)) for epsilon in sizes]
     middle = min(range(len(sizes)), key=lambda i: abs(each[i].accuracy - clean.accuracy / 2))  # says most

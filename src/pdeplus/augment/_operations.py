@@ -184,15 +184,10 @@ def mix_chains(
     operate: Callable[[Tensor, int], Tensor],
     generator: torch.Generator | None,
 ) -> Tensor:
-    """(1 - m) x + m Σ_i w_i chain_i, with w ~ Dirichlet(1, …, 1), m ~ U(0, 1) and one draw per image.
+    """(1 - m) x + m Σ_i w_i chain_i, with w ~ Dirichlet(1, …, 1), m ~ U(0, 1) and one draw per image (B×C×H×W).
 
-    Args:
-        x: float B×C×H×W.
-        start: the images as the chains see them: floats like `x`, or unsigned bytes of which 255 is 1.
-        width: number of chains.
-        depth: operations in a chain; 0 draws 1, 2 or 3 for each chain.
-        operate: applies to each of the given images an operation of its own, the chain's i-th.
-        generator: of all randomness.
+    `width` chains begin at `start`, the images as floats or as bytes of which 255 is 1. `operate` applies to each of
+    them an operation of its own, the chain's i-th; a chain has `depth` of these, or for 0 it draws 1, 2 or 3.
     """
     n = len(x)
     drawn = integers(width * n, 1, DEEPEST + 1, x, generator)

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import check_least
 from ._geometry import pick
 from .base import Augmentor, integers, uniform
 
@@ -25,8 +25,7 @@ class CropFlip(Augmentor):
     """What comes in at the edge."""
 
     def __post_init__(self) -> None:
-        if self.padding < 0:
-            raise UserError(f"padding={self.padding} must be at least 0")
+        check_least("padding", self.padding, 0)
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None, mirrored: Tensor | None = None) -> Tensor:
         """Change a batch; `mirrored` (B, bool) says which images to mirror, in place of chance."""

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from .._lib.files import encode_weights, read_weights, write_file
 from .._lib.seeds import generator_for
-from ..errors import UserError
+from ..errors import UserError, check_least
 from .base import Augmentor, integers, normal, signs, uniform
 
 Weights = Mapping[str, Tensor]
@@ -37,8 +37,7 @@ class DeepAugment(Augmentor):
     """Images that share one distortion."""
 
     def __post_init__(self) -> None:
-        if self.group < 1:
-            raise UserError(f"group={self.group} must be at least 1")
+        check_least("group", self.group, 1)
 
     @classmethod
     def trained_on(cls, images: Tensor, path: str | Path, *, steps: int = 1000, seed: int = 0) -> "DeepAugment":
@@ -64,7 +63,7 @@ class DeepAugment(Augmentor):
                 "then set weights='deep.safetensors'"
             )
         path = Path(self.weights)
-        weights = _load(path, path.stat().st_mtime_ns if path.exists() else 0)
+        weights = load(path, path.stat().st_mtime_ns if path.exists() else 0)
         channels = weights["encode.weight"].shape[1]
         if channels != x.shape[1]:
             raise UserError(f"weights={self.weights!r} are for {channels} channels, images have {x.shape[1]}")
@@ -176,15 +175,10 @@ def save(weights: Weights, path: Path) -> None:
     write_file(path, encode_weights(dict(weights)))
 
 
-def load(path: Path) -> dict[str, Tensor]:
-    """Read what `save` wrote."""
+@lru_cache(maxsize=4)
+def load(path: Path, changed: int) -> Weights:
+    """What `save` wrote, as the file was when last `changed`."""
     weights = read_weights(path)
     if "encode.weight" not in weights:
         raise UserError(f"weights={str(path)!r} holds no image-to-image network; DeepAugment.trained_on makes one")
     return weights
-
-
-@lru_cache(maxsize=4)
-def _load(path: Path, changed: int) -> Weights:
-    """The file as it was when last `changed`."""
-    return load(path)

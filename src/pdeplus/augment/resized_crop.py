@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, check_least
 from .base import Augmentor, uniform
 
 MOST_ASPECT = 4 / 3
@@ -31,8 +31,7 @@ class ResizedCrop(Augmentor):
     """Mirror each image with probability one half."""
 
     def __post_init__(self) -> None:
-        if self.size < 0:
-            raise UserError(f"size={self.size} must be at least 0")
+        check_least("size", self.size, 0)
         if not 0 < self.least <= 1:
             raise UserError(f"least={self.least} must be above 0 and at most 1")
 

@@ -1,6 +1,5 @@
 """What can be done to any network: evaluate it, read its logits, find and change modules by name, lay out, compile."""
 
-import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from ..errors import UserError
+from ..errors import UserError, reason_of
 
 Change = Callable[[Tensor], Tensor]
 """From the features at some place to what replaces them."""
@@ -46,6 +45,11 @@ def evaluating(net: nn.Module) -> Generator[None]:
                     module.training = True
 
 
+def device_of(net: nn.Module) -> torch.device:
+    """Where its parameters are; the CPU for a network that has none."""
+    return next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+
+
 def logits_of(output: Any) -> Tensor:
     """The logits of a network's output: the tensor itself, or its `.logits` (Hugging Face)."""
     logits = getattr(output, "logits", output)
@@ -67,16 +71,8 @@ def find_modules(net: nn.Module, after: Sequence[str]) -> dict[str, nn.Module]:
 
 
 def output_shapes(net: nn.Module, after: Sequence[str], example: Tensor | Mapping[str, Any]) -> dict[str, torch.Size]:
-    """Run the example once, in eval mode, and note the shape of each named module's output; refuses what is none."""
-    outputs: dict[str, Any] = {}
-
-    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda module, args, output: outputs.__setitem__(name, output)
-
-    with torch.no_grad(), evaluating(net), ExitStack() as stack:
-        for name, host in find_modules(net, after).items():
-            stack.callback(host.register_forward_hook(note(name)).remove)
-        net(**example) if isinstance(example, Mapping) else net(example)
+    """The shape of each named module's output for the example; refuses what is no tensor."""
+    outputs = outputs_of(net, find_modules(net, after), example)
     for name in after:
         if name not in outputs:
             raise UserError(f"after: module {name!r} was not called for the example")
@@ -84,6 +80,27 @@ def output_shapes(net: nn.Module, after: Sequence[str], example: Tensor | Mappin
             kind = type(outputs[name]).__name__
             raise UserError(f"after: module {name!r} returns a {kind}, not a tensor; name a module within it")
     return {name: output.shape for name, output in outputs.items()}
+
+
+def outputs_of(net: nn.Module, modules: Mapping[str, nn.Module], example: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+    """What each of these modules within `net` returns for an example, in the order of their calls, in eval mode."""
+    found = dict[str, Any]()
+
+    def note(module: nn.Module, args: Any, output: Any, name: str) -> None:
+        found[name] = output
+
+    with ExitStack() as stack:
+        for name, module in modules.items():
+            stack.callback(module.register_forward_hook(partial(note, name=name)).remove)
+        run_example(net, example)
+    return found
+
+
+@torch.no_grad()
+def run_example(net: nn.Module, example: Tensor | Mapping[str, Any]) -> None:
+    """One pass of an input, or of a mapping of keyword inputs, in eval mode."""
+    with evaluating(net):
+        net(**example) if isinstance(example, Mapping) else net(example)
 
 
 def memory_layout(
@@ -163,6 +180,6 @@ class _InductorOrPlain:
             return cast(Callable[..., Any], lookup_backend("inductor")(graph, list(inputs)))
         except Exception as error:  # no C++ compiler, an operation it does not know, a defect of its own
             self.failed = True
-            reason = textwrap.shorten(str(error), 160, placeholder=" …")
+            reason = reason_of(error, 160)
             warnings.warn(f"torch.compile failed, the network runs without it: {reason}", stacklevel=2)
             return graph.forward

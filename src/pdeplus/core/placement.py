@@ -5,14 +5,12 @@ A network of ours names its stages; timm's say theirs in `feature_info`; of any 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .network import evaluating
+from .network import outputs_of
 
 STAGES = 4
 """ADD blocks of a network that does not name its stages itself, as many as the paper's ResNets have."""
@@ -74,7 +72,12 @@ def quarters(names: Sequence[str]) -> list[str]:
 
 def _by_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> list[str]:
     """The last module of each resolution along the network's trunk, or quarters where all have the same."""
-    outputs = _outputs(model, example)
+    modules: dict[str, nn.Module] = dict(model.named_modules())  # type: ignore[reportUnknownArgumentType]
+    outputs = {
+        name: output if isinstance(output, Tensor) and output.ndim in (3, 4) else None
+        for name, output in outputs_of(model, modules, example).items()
+        if not isinstance(output, Mapping)  # of Hugging Face's backbones: what they do is in the modules within them
+    }
     trunk = _trunk(model, "", outputs)
     sizes = {name: positions(outputs[name]) for name in trunk}
     if len(set(sizes.values())) > 1:
@@ -82,25 +85,6 @@ def _by_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> list[s
     kinds = Counter(type(model.get_submodule(name)) for name in trunk)
     usual = max(kinds, key=kinds.__getitem__, default=None)
     return quarters([name for name in trunk if type(model.get_submodule(name)) is usual])
-
-
-def _outputs(model: nn.Module, example: Tensor | Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """Of each module that is called, in this order, its output where that is a tensor of features.
-
-    Modules that return a mapping (Hugging Face's backbones) are left out: what they do is in the modules within them.
-    """
-    found = dict[str, Tensor | None]()
-    with torch.no_grad(), evaluating(model), ExitStack() as stack:
-        modules: dict[str, nn.Module] = dict(model.named_modules())  # type: ignore[reportUnknownArgumentType]
-        for name, module in modules.items():
-
-            def note(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
-                if not isinstance(output, Mapping):
-                    found[name] = output if isinstance(output, Tensor) and output.ndim in (3, 4) else None
-
-            stack.callback(module.register_forward_hook(note).remove)
-        model(**example) if isinstance(example, Mapping) else model(example)
-    return found
 
 
 def _trunk(model: nn.Module, prefix: str, outputs: Mapping[str, Tensor | None]) -> list[str]:

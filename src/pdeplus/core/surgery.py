@@ -5,7 +5,6 @@
 
 import copy
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +13,11 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError, check_choice
+from ..errors import UserError, check_choice, reason_of
 from ..functional import Per, Prior
 from .add_block import ADDBlock, Block, Covariance, Head, ScalePer, body_for, input_body
 from .context import NO_BLOCKS, FollowsDiffusion, context_of
-from .network import evaluating, find_modules, output_shapes
+from .network import find_modules, output_shapes, run_example
 from .placement import channels_last, stages_of
 
 INPUT = "input"
@@ -107,7 +106,7 @@ def add_diffusion(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call of add_diffusion")
-    like, blocks = next(iter(net.parameters()), torch.empty(0)), ADDBlocks()
+    like, hung = next(iter(net.parameters()), torch.empty(0)), list[tuple[nn.Module, ADDBlock]]()
     for (name, (host, body)), far in zip(_bodies(net, after, example, block).items(), reaches, strict=True):
         add = ADDBlock(
             nn.Sequential() if covariance == "directional" else body(),
@@ -121,12 +120,18 @@ def add_diffusion(
             reach=far,
             per=per,
         )
-        blocks.append(add.to(device=like.device, dtype=like.dtype))
-        if host is net:
-            net.register_forward_pre_hook(BeforeModule(add), with_kwargs=True)
+        hung.append((host, add.to(device=like.device, dtype=like.dtype)))
+    return _hang(net, hung)
+
+
+def _hang(net: nn.Module, hung: Sequence[tuple[nn.Module, ADDBlock]], where: Where = "after") -> nn.Module:
+    """Hang each block behind, or before, its module, in place; before the network itself in any case."""
+    for host, block in hung:
+        if where == "after" and host is not net:
+            host.register_forward_hook(AfterModule(block))
         else:
-            host.register_forward_hook(AfterModule(add))
-    net.add_module(CHILD, blocks.train(net.training))
+            host.register_forward_pre_hook(BeforeModule(block), with_kwargs=True)
+    net.add_module(CHILD, ADDBlocks([block for _, block in hung]).train(net.training))
     return net
 
 
@@ -162,10 +167,9 @@ def _check_example(model: nn.Module, example: Tensor | Mapping[str, Any]) -> Non
     if isinstance(example, Tensor) and images and example.ndim == 3:
         raise UserError(f"example={shape} is one image; give a batch of images, B×C×H×W, such as example[None]")
     try:
-        with torch.no_grad(), evaluating(model):
-            model(**example) if isinstance(example, Mapping) else model(example)
+        run_example(model, example)
     except (RuntimeError, TypeError, ValueError) as error:
-        reason = textwrap.shorten(str(error), 160, placeholder=" …")
+        reason = reason_of(error, 160)
         raise UserError(f"the network cannot take the example, {shape}: {reason}; give one that it takes") from error
 
 
@@ -185,17 +189,10 @@ def add_noise(
     net = copy.deepcopy(model)
     if hasattr(net, CHILD):
         raise UserError(f"the model has {CHILD!r} already; name all modules in one call")
-    blocks = ADDBlocks()
     of_images = list(places) == [INPUT] and not hasattr(net, INPUT)
-    for name, host in ({INPUT: net} if of_images else find_modules(net, places)).items():
-        block = ADDBlock(nn.Sequential(scale(name)), name=name, head="none", initial_scale=None)
-        blocks.append(block)
-        if where == "after" and not of_images:
-            host.register_forward_hook(AfterModule(block))
-        else:
-            host.register_forward_pre_hook(BeforeModule(block), with_kwargs=True)
-    net.add_module(CHILD, blocks.train(net.training))
-    return net
+    hosts = {INPUT: net} if of_images else find_modules(net, places)
+    blocks = [ADDBlock(nn.Sequential(scale(name)), name=name, head="none", initial_scale=None) for name in hosts]
+    return _hang(net, list(zip(hosts.values(), blocks, strict=True)), where)
 
 
 def add_blocks_of(net: nn.Module) -> list[ADDBlock]:

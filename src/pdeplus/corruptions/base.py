@@ -39,12 +39,8 @@ class Draws:
 
     def __init__(self, seed: int, purpose: Sequence[str | int], indices: Sequence[int], device: torch.device) -> None:
         self.device = device
-        self._streams = [torch.Generator().manual_seed(derive(seed, *purpose, i)) for i in indices]
-
-    @property
-    def streams(self) -> Sequence[torch.Generator]:
+        self.streams = [torch.Generator().manual_seed(derive(seed, *purpose, i)) for i in indices]
         """A generator on the CPU for each image."""
-        return self._streams
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, N×shape."""
@@ -59,8 +55,8 @@ class Draws:
         return (self.uniform(0, 1, *shape) * (high - low)).long() + low
 
     def _fill(self, shape: Sequence[int], fill: Callable[[Tensor, torch.Generator], Any]) -> Tensor:
-        out = torch.empty(len(self._streams), *shape)
-        for row, stream in zip(out.unbind(0), self._streams, strict=True):
+        out = torch.empty(len(self.streams), *shape)
+        for row, stream in zip(out.unbind(0), self.streams, strict=True):
             fill(row, stream)
         return out.to(self.device)
 
@@ -117,21 +113,25 @@ def apply(
     corruption: Corruption,
     images: Tensor,
     severity: int,
-    constants: Constants,
+    constants: Constants | None,
     seed: int,
     indices: Iterable[int] | None = None,
 ) -> Tensor:
-    """uint8 N×H×W×3 under a corruption; image i depends on (seed, name, severity, i) and its pixels alone."""
+    """uint8 N×H×W×3 under a corruption; image i depends on (seed, name, severity, i) and its pixels alone.
+
+    The constants are those of this name, or for None those that suit the images' size.
+    """
     severity, seed = _whole("severity", severity), _whole("seed", seed)
-    if severity not in SEVERITIES:
-        raise UserError(f"severity={severity} must be a whole number from 1 to 5")
-    check_choice("constants", constants, Constants)
+    check_severities(severity)
+    if constants is not None:
+        check_choice("constants", constants, Constants)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape[1:]:
         shape = "×".join(map(str, images.shape))
         raise UserError(f"images must be uint8 N×H×W×3, not {str(images.dtype).removeprefix('torch.')} {shape}")
     places = range(len(images)) if indices is None else [_whole("indices", i) for i in indices]
     if len(places) != len(images):
         raise UserError(f"{len(images)} images need as many indices, not {len(places)}")
+    constants = fitting_constants(*images.shape[1:3]) if constants is None else constants
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
     size = max(VALUES_AT_ONCE // max(images[0:1].numel(), 1), 1)
     for start in range(0, len(images), size):
@@ -145,11 +145,11 @@ def apply(
 
 def apply_planes(corruption: Corruption, pixels: Tensor, places: Sequence[int], severity: int, seed: int) -> Tensor:
     """uint8 N×C×H×W under a corruption, with the constants that suit its size; grey images stay grey."""
-    channels, height, width = pixels.shape[1:]
+    channels = pixels.shape[1]
     if channels not in (1, 3):
         raise UserError(f"corruptions need images of one or three channels, not {channels}")
     colour = pixels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()
-    done = apply(corruption, colour, severity, fitting_constants(height, width), seed, places).permute(0, 3, 1, 2)
+    done = apply(corruption, colour, severity, None, seed, places).permute(0, 3, 1, 2)
     return done if channels == 3 else done.float().mean(1, keepdim=True).round().to(torch.uint8)
 
 
@@ -157,6 +157,13 @@ def fitting_constants(height: int, width: int) -> Constants:
     """The benchmark whose constants suit images of this size best."""
     side = min(height, width)
     return "cifar" if side <= 48 else "tiny" if side <= 128 else "imagenet"
+
+
+def check_severities(*severities: int) -> None:
+    """Refuse what is no severity."""
+    wrong = next((severity for severity in severities if severity not in SEVERITIES), None)
+    if wrong is not None:
+        raise UserError(f"severity={wrong} must be a whole number from 1 to 5")
 
 
 def _whole(name: str, value: object) -> int:

@@ -117,12 +117,8 @@ def _ray_lengths(draws: Draws, radius: float) -> Tensor:
 def starlight(x: Tensor, centre: Tensor, rays: Tensor, lengths: Tensor, exponent: float) -> Tensor:
     """How bright a star is at every pixel, N×1×H×W in [0, 1]: brightest halfway between two rays.
 
-    Args:
-        x: the images.
-        centre: row and column as shares of the image's height and width, N×2.
-        rays: their number, N.
-        lengths: of the rays, N×(the largest number of rays).
-        exponent: of the light's decay with the squared distance.
+    `centre` (N×2) is its row and column as shares of height and width; of `lengths` each star has its first `rays` (N).
+    Light decays with the squared distance to the power of `exponent`.
     """
     h, w = x.shape[-2:]
     rows, columns = (place.float() for place in _places(x))
@@ -154,12 +150,9 @@ def lines(x: Tensor, draws: Draws, level: float) -> Tensor:
 
 
 def covered(x: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    """How much of each pixel a line covers, N×1×H×W: 1 less its distance from the line, between the line's ends.
+    """How much of each pixel the line from `start` to `end` covers, N×1×H×W: 1 less the distance, between the ends.
 
-    Args:
-        x: the images.
-        start: row and column of the pixel where the line begins, N×2.
-        end: where it ends.
+    The ends are rows and columns of pixels, N×2.
     """
     rows, columns = _places(x)
     length = torch.hypot(*(end - start).unbind(1)).clamp(min=1e-12).view(-1, 1, 1)

@@ -24,9 +24,9 @@ from .._lib.seeds import derive
 from ..data._pictures import Picture, picture_files, read_picture
 from ..data._reading import MANIFEST, read_manifest
 from ..data.base import Images
-from ..errors import UserError
-from .base import SEVERITIES, Constants
-from .suite import check_severities, corrupt, find
+from ..errors import UserError, check_least
+from .base import SEVERITIES, Constants, check_severities
+from .suite import corrupt, find
 from .weather import frost_digest
 
 Layout = Literal["npy", "folders"]
@@ -53,8 +53,7 @@ class CorruptionPlan:
         for name in self.names:
             find(name)
         check_severities(*self.severities)
-        if self.workers < 0:
-            raise UserError(f"workers={self.workers} must be at least 0")
+        check_least("workers", self.workers, 0)
 
     @property
     def cells(self) -> list[tuple[str, int]]:

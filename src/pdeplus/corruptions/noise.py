@@ -15,13 +15,7 @@ REACH = 9.0
 
 
 def poisson_numbers(levels: Tensor, rate: float, uniform: Tensor) -> Tensor:
-    """Poisson numbers of the rates levels · rate, from one uniform number in [0, 1) each.
-
-    Args:
-        levels: whole grey levels, 0 to 255.
-        rate: of one grey level.
-        uniform: as many numbers from U(0, 1).
-    """
+    """Poisson numbers of the rates levels · rate, of whole grey levels, from one uniform number in [0, 1) each."""
     share, number = (table.to(levels.device) for table in _tables(rate))
     columns = share.shape[1]
     scaled = uniform * columns

@@ -17,7 +17,7 @@ from .._lib.seeds import derive
 from ..data._pictures import as_bytes
 from ..errors import UserError
 from . import blur, cbar, digital, noise, weather
-from .base import SEVERITIES, Constants, Corruption, Draws, apply, fitting_constants
+from .base import SEVERITIES, Constants, Corruption, Draws, apply, check_severities
 from .extra import EXTRA
 
 
@@ -70,20 +70,7 @@ def corrupt(
     if None not in (constants, scale) and constants != scale:
         raise UserError(f"constants={constants!r} and scale={scale!r} differ; scale is the older name of constants")
     pixels, as_given = _in_colour(images)
-    return as_given(_apply(corruption, pixels, severity, constants or scale, seed, indices))
-
-
-def _apply(
-    corruption: Corruption,
-    pixels: Tensor,
-    severity: int,
-    constants: Constants | None,
-    seed: int,
-    indices: Iterable[int] | None,
-) -> Tensor:
-    """uint8 N×H×W×3 under a corruption, with the constants of that name or those that suit its size."""
-    fitting = fitting_constants(*pixels.shape[1:3]) if constants is None else constants
-    return apply(corruption, pixels, severity, fitting, seed, indices)
+    return as_given(apply(corruption, pixels, severity, constants or scale, seed, indices))
 
 
 @final
@@ -110,7 +97,7 @@ class Corrupt:
     def __call__(self, image: Any, *others: Any, index: int | Iterable[int] | None = None) -> Any:
         pixels, as_given = _in_colour(image)
         places = _places(pixels) if index is None else [index] if isinstance(index, int) else index
-        done = as_given(_apply(find(self.name), pixels, self.severity, self.constants, self.seed, places))
+        done = as_given(apply(find(self.name), pixels, self.severity, self.constants, self.seed, places))
         return (done, *others) if others else done
 
 
@@ -150,16 +137,9 @@ class RandomCorruption:
             if chance < self.p:
                 chosen = find(self.names[int(name * len(self.names))])
                 level = self.severities[int(severity * len(self.severities))]
-                pixels[i : i + 1] = _apply(chosen, pixels[i : i + 1], level, self.constants, seed, None)
+                pixels[i : i + 1] = apply(chosen, pixels[i : i + 1], level, self.constants, seed)
         done = as_given(pixels)
         return (done, *others) if others else done
-
-
-def check_severities(*severities: int) -> None:
-    """Refuse what is no severity."""
-    wrong = next((severity for severity in severities if severity not in SEVERITIES), None)
-    if wrong is not None:
-        raise UserError(f"severity={wrong} must be a whole number from 1 to 5")
 
 
 def _places(pixels: Tensor) -> list[int]:

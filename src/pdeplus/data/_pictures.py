@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from .._lib.files import sum_of
 from ..augment.base import check_pixels
-from ..errors import UserError
+from ..errors import UserError, reason_of
 
 Result = TypeVar("Result")
 Picture = NDArray[np.uint8]
@@ -116,7 +116,7 @@ def _reason(error: Exception) -> str:
         return "it has more pixels than Pillow's limit (PIL.Image.MAX_IMAGE_PIXELS); make it smaller"
     if isinstance(error, Image.UnidentifiedImageError):
         return "it is no picture, or of an unknown kind"
-    return " ".join(str(error).split()) or type(error).__name__
+    return reason_of(error)
 
 
 def as_bytes(given: Any, normalised: str) -> tuple[Tensor, Callable[[Tensor], Any]]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, ClassVar, cast, final
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import UserError
+from ._download import Origin, require_folder
 from ._pictures import MEMORY_GB, Files, picture_files
 from .base import Images, Source
 
@@ -102,12 +103,30 @@ class OnDemand(Mapping[str, Images]):
         return len(self._readers)
 
 
-def clean_and_corrupted(clean: Source, folder: Path) -> OnDemand:
-    """The test images of the clean data set under "clean", then "fog/1" and so on for each name and severity."""
-    read = partial(read_corrupted, folder, classes=clean.class_folders, size=clean.size)
-    cells = [(name, severity) for name in corruption_names(folder) for severity in SEVERITIES]
-    readers = {f"{name}/{severity}": partial(read, name, severity) for name, severity in cells}
-    return OnDemand({"clean": lambda: clean.test()["clean"], **readers})
+class CorruptedSource(Source):
+    """A published corrupted set: test sets "clean", then "fog/1" and so on, each read when it is asked for.
+
+    One learns from the clean data set, which must lie beside it.
+    """
+
+    origin: ClassVar[Origin]
+    clean: ClassVar[Callable[..., Source]]
+    root: str
+
+    def train(self) -> Images:
+        return self.clean_source().train()
+
+    def test(self) -> Mapping[str, Images]:
+        folder, clean = require_folder(self.origin, self.root), self.clean_source()
+        read = partial(read_corrupted, folder, classes=clean.class_folders, size=clean.size)
+        cells = [(name, severity) for name in corruption_names(folder) for severity in SEVERITIES]
+        readers = {f"{name}/{severity}": partial(read, name, severity) for name, severity in cells}
+        return OnDemand({"clean": lambda: clean.test()["clean"], **readers})
+
+    def clean_source(self) -> Source:
+        """The clean data set beside it, at the same size."""
+        beside = require_folder(self.origin, self.root).absolute().parent
+        return type(self).clean(root=str(beside), size=self.size)
 
 
 def corruption_names(folder: str | Path) -> list[str]:

@@ -12,7 +12,7 @@ from .._lib.long_work import in_order
 from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
-from ..errors import UserError, counted
+from ..errors import UserError, check_least, counted
 from ._pictures import Files
 
 READ_AHEAD = 2
@@ -212,15 +212,9 @@ def index_batches(indices: Tensor, size: int) -> list[Tensor]:
 
 def check_size(size: int) -> None:
     """Refuse a side that no image can have, or so long that not one batch of them fits into memory."""
-    check_least("size", size, 1)
+    check_least("data.size", size, 1)
     if size > LARGEST:
         raise UserError(f"data.size={size} must be at most {LARGEST} pixels")
-
-
-def check_least(name: str, value: int, least: int) -> None:
-    """Refuse an option's value below `least`."""
-    if value < least:
-        raise UserError(f"data.{name}={value} must be at least {least}")
 
 
 def check_fraction(name: str, value: float) -> None:

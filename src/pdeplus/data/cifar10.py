@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ._download import Origin, SecondSource, left_by, require_folder
 from ._pictures import read_picture
 from ._reading import checked_labels, resize
@@ -103,8 +103,7 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such file") from error
     except Exception as error:  # a hostile or truncated pickle fails in many ways
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{path} is damaged, or not what it is said to be: {reason}") from error
+        raise UserError(f"{path} is damaged, or not what it is said to be: {reason_of(error)}") from error
 
 
 @final

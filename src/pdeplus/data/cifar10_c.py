@@ -1,12 +1,10 @@
 """CIFAR-10-C (Hendrycks and Dietterich, 2019): CIFAR-10's test images under 19 corruptions at five severities."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ._download import Origin, require_folder
-from ._reading import clean_and_corrupted
-from .base import Images, Source
+from ._download import Origin
+from ._reading import CorruptedSource
 from .cifar10 import NAMES, Cifar10
 
 ORIGIN = Origin(
@@ -20,12 +18,11 @@ ORIGIN = Origin(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Cifar10C(Source):
-    """The published arrays as test sets "fog/1" …, after "clean"; one learns from CIFAR-10 itself.
+class Cifar10C(CorruptedSource):
+    """The published arrays as test sets "fog/1" …, after "clean"; one learns from CIFAR-10 itself."""
 
-    Each test set is read when it is asked for. CIFAR-10 must lie beside CIFAR-10-C.
-    """
-
+    origin = ORIGIN
+    clean = Cifar10
     root: str = ""
     """Folder that holds CIFAR-10-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     size: int = 32
@@ -34,12 +31,3 @@ class Cifar10C(Source):
     @property
     def classes(self) -> tuple[str, ...]:
         return NAMES
-
-    def train(self) -> Images:
-        return self._clean().train()
-
-    def test(self) -> Mapping[str, Images]:
-        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root))
-
-    def _clean(self) -> Cifar10:
-        return Cifar10(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)

@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 import torch
 
+from ..errors import check_least
 from ._reading import resize
-from .base import Images, Source, check_least
+from .base import Images, Source
 from .fashion_mnist import NAMES
 
 
@@ -25,8 +26,8 @@ class Clothes(Source):
     """3 repeats the grey channel, as colour augmentations and corruptions expect."""
 
     def __post_init__(self) -> None:
-        check_least("size", self.size, 1)
-        check_least("channels", self.channels, 1)
+        check_least("data.size", self.size, 1)
+        check_least("data.channels", self.channels, 1)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from .._lib.registry import require
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source, check_least, check_size
+from ..errors import check_least
+from .base import Images, Source, check_size
 
 TEST_IMAGES = 500
 
@@ -28,7 +29,7 @@ class Digits(Source):
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        check_least("channels", self.channels, 1)
+        check_least("data.channels", self.channels, 1)
 
     @property
     def classes(self) -> tuple[str, ...]:

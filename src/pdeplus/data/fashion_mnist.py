@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ._download import Origin, SecondSource, left_by, require_folder
 from ._reading import checked_labels, resize
-from .base import Images, Source, check_least, check_size
+from .base import Images, Source, check_size
 
 NAMES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 FILES = {
@@ -46,7 +46,7 @@ class FashionMnist(Source):
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        check_least("channels", self.channels, 1)
+        check_least("data.channels", self.channels, 1)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from typing import final
 
 from .._lib.registry import NEW
 from ..augment.crop_flip import CropFlip
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ._pictures import MEMORY_GB, Files, Interpolation, is_picture
 from ._reading import class_folders, labelled_pictures
-from .base import Images, Source, check_fraction, check_least, check_size, hold_out
+from .base import Images, Source, check_fraction, check_size, hold_out
 
 TESTS = ("test", "testing", "val", "valid", "validation")
 """What a folder of test pictures may be called."""
@@ -50,7 +50,7 @@ class ImageFolder(Source):
         check_size(self.size)
         if self.held_out != 1:
             check_fraction("held_out", self.held_out)
-        check_least("read_size", self.read_size, 0)
+        check_least("data.read_size", self.read_size, 0)
         if not 0 < self.crop <= 1:
             raise UserError(f"data.crop={self.crop} must be above 0 and at most 1")
         if not self.root:
@@ -115,13 +115,10 @@ class ImageFolder(Source):
         if not root.is_dir():
             raise UserError(f"data.root={self.root!r}: there is no such folder")
         train, test = _part(root, ("train", "training")), _part(root, TESTS)
-        if train is None and test is not None and all(name.lower() in TESTS for name in _folder_names(root)):
+        folders = [entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__"))]
+        if train is None and test is not None and all(name.lower() in TESTS for name in folders):
             train = test
         return (train, test) if train else (root, None)
-
-
-def _folder_names(root: Path) -> list[str]:
-    return [entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__"))]
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path | None:

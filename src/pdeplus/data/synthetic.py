@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from .._lib.seeds import generator_for
 from ..augment.crop_flip import CropFlip
-from .base import Images, Source, check_least, check_size
+from ..errors import check_least
+from .base import Images, Source, check_size
 
 Style = Literal["photo", "art", "cartoon", "sketch"]
 STYLES: tuple[Style, ...] = get_args(Style)
@@ -35,8 +36,8 @@ class Synthetic(Source):
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        check_least("train_images", self.train_images, 2 * len(_SHAPES))
-        check_least("test_images", self.test_images, 1)
+        check_least("data.train_images", self.train_images, 2 * len(_SHAPES))
+        check_least("data.test_images", self.test_images, 1)
 
     @property
     def classes(self) -> tuple[str, ...]:

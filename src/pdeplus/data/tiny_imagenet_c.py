@@ -1,12 +1,10 @@
 """Tiny-ImageNet-C (Hendrycks and Dietterich, 2019): Tiny-ImageNet's validation images under 15 corruptions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from ._download import Origin, require_folder
-from ._reading import clean_and_corrupted
-from .base import Images, Source
+from ._download import Origin
+from ._reading import CorruptedSource
 from .tiny_imagenet import TinyImagenet
 
 ORIGIN = Origin(
@@ -20,12 +18,11 @@ ORIGIN = Origin(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TinyImagenetC(Source):
-    """The published pictures as test sets "fog/1" …, after "clean"; one learns from Tiny-ImageNet itself.
+class TinyImagenetC(CorruptedSource):
+    """The published pictures as test sets "fog/1" …, after "clean"; one learns from Tiny-ImageNet, by its classes."""
 
-    Each test set is read when it is asked for. Tiny-ImageNet must lie beside Tiny-ImageNet-C; its classes count.
-    """
-
+    origin = ORIGIN
+    clean = TinyImagenet
     root: str = ""
     """Folder that holds Tiny-ImageNet-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     size: int = 64
@@ -33,13 +30,4 @@ class TinyImagenetC(Source):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self._clean().classes
-
-    def train(self) -> Images:
-        return self._clean().train()
-
-    def test(self) -> Mapping[str, Images]:
-        return clean_and_corrupted(self._clean(), require_folder(ORIGIN, self.root))
-
-    def _clean(self) -> TinyImagenet:
-        return TinyImagenet(root=str(require_folder(ORIGIN, self.root).absolute().parent), size=self.size)
+        return self.clean_source().classes

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import textwrap
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from ..core.network import evaluating, logits_of
 from ..core.prediction import averaged, sample_logits
 from ..core.surgery import CHILD, ADDBlocks
 from ..data._pictures import fit_square, picture_files, read_picture
-from ..errors import RunFailed, UserError, check_choice
+from ..errors import RunFailed, UserError, check_choice, check_least, reason_of
 from ..methods.base import with_samples
 from ..training.run_folder import Expects, Run, Selection, build_method
 from .given_models import Given, OnnxModel, is_run, names_a_model, open_model
@@ -114,18 +113,10 @@ def predict_pictures(
 ) -> Iterator[Prediction]:
     """Predictions for picture files and for all pictures in folders, in their order.
 
-    Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end.
-
-    Args:
-        run: finished, or another classifier, which has no noise to sample.
-        paths: files and folders.
-        samples: noisy passes E; None for the method's own, 0 for the plain network.
-        selection: which epoch's weights.
-        top: how many classes to name.
-        seed: of the noise.
+    Equal seeds give equal answers. Pictures that cannot be read are passed over and refused by name at the end. With
+    `samples` None there are as many noisy passes as the method has itself; 0 is the plain network.
     """
-    if top < 1:
-        raise UserError(f"top={top} must be at least 1")
+    check_least("top", top, 1)
     expects, method = run.expects, None
     if isinstance(run, Run):
         method = with_samples(build_method(run.config), run.config.method.name, samples, None)
@@ -282,8 +273,7 @@ def _exporting(format: Format) -> Generator[None]:
     except OSError:
         raise
     except Exception as error:  # a network of the user's own may hold anything
-        reason = textwrap.shorten(str(error), 300, placeholder=" …") or type(error).__name__
-        raise RunFailed(f"the network cannot be exported as {format}: {reason}") from error
+        raise RunFailed(f"the network cannot be exported as {format}: {reason_of(error, 300)}") from error
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -23,7 +22,7 @@ from .._lib.files import readable
 from .._lib.registry import FILES, find, names, require
 from ..core.network import logits_of
 from ..data.image_folder import ImageFolder
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ..models._libraries import check_logits, last_linear, load_start, parse_uri, read_state
 from ..models.base import build_model, facts_of
 from ..models.normalise import MEAN, STD
@@ -84,11 +83,9 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
     if not names_a_model(text):
         Run.load(text)  # which tells what is not a run folder
         raise UserError(f"{text} is a run folder, which Run.load opens")
-    bare, options = (text, {}) if Path(text).exists() else parse_uri(text)
+    bare, options = _name_and_options(text)
     if Path(bare).suffix in (".onnx", ".pt2"):
         return _of_file(Path(bare), options)
-    if (Path(bare) / "config.json").is_file():
-        bare = f"hf:{bare}"
     own = getattr(find("models", bare), "own_classes", None)
     facts = facts_of(bare, options)
     side = facts.size if facts else SIDE
@@ -109,6 +106,12 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
         check_logits(network, text, shape, len(told))
     expects = Expects(classes=told, shape=shape, facts=facts)
     return Given(label=label, model=network.eval().requires_grad_(False), expects=expects)
+
+
+def _name_and_options(text: str) -> tuple[str, dict[str, Any]]:
+    """What stands before and behind a question mark; a folder as the Hugging Face hub has it becomes its URI."""
+    name, options = (text, {}) if Path(text).exists() else parse_uri(text)
+    return f"hf:{name}" if (Path(name) / "config.json").is_file() else name, options
 
 
 def _with_weights(
@@ -135,14 +138,12 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> Given:
     model = OnnxModel(path) if path.suffix == ".onnx" else ProgramModel(path)
     channels, height, width = model.shape
     shape = (channels or COLOURS, height or SIDE, width or SIDE)
-    run = partial(_normalised_call, model, options) if options else model
+    run: Callable[[Tensor], Tensor] = model
+    if options:
+        mean, std = (torch.tensor(options[key]).view(-1, 1, 1) for key in ("mean", "std"))
+        run = lambda x: model((x - mean) / std)  # noqa: E731
     mark = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     return Given(label=path.stem, model=run, expects=Expects(classes=model.classes or (), shape=shape), mark=mark)
-
-
-def _normalised_call(model: Callable[[Tensor], Tensor], options: Mapping[str, Any], x: Tensor) -> Tensor:
-    mean, std = (torch.tensor(options[key]).view(-1, 1, 1) for key in ("mean", "std"))
-    return model((x - mean) / std)
 
 
 def expects_of_model(model: object) -> Expects | None:
@@ -153,10 +154,10 @@ def expects_of_model(model: object) -> Expects | None:
         return None
     if not names_a_model(str(model)):
         return Run.load(model).expects
-    bare, options = (str(model), {}) if Path(model).exists() else parse_uri(str(model))
+    bare, options = _name_and_options(str(model))
     if Path(bare).suffix in (".onnx", ".pt2"):
         return _of_file(Path(bare), options).expects
-    facts = facts_of(f"hf:{bare}" if (Path(bare) / "config.json").is_file() else bare, options)
+    facts = facts_of(bare, options)
     return Expects(classes=(), shape=(COLOURS, facts.size, facts.size), facts=facts) if facts else None
 
 
@@ -263,7 +264,7 @@ class ProgramModel:
             (image,) = (n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs)
             sizes = image.meta["val"].shape
         except Exception as error:  # torch raises all kinds on broken files
-            raise UserError(f"{path} cannot be read as an exported program of one input: {_line(error)}") from error
+            raise UserError(f"{path} cannot be read as an exported program of one input: {reason_of(error)}") from error
         if len(sizes) != 4:
             raise UserError(f"{path} takes {_shape(sizes)}; a network of one input of floats, B×C×H×W, is needed")
         self.shape = tuple(size if isinstance(size, int) else None for size in sizes[1:])
@@ -274,7 +275,7 @@ class ProgramModel:
         try:
             return logits_of(self._module(x))
         except (RuntimeError, AssertionError) as error:
-            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {_line(error)}") from error
+            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {reason_of(error)}") from error
 
 
 @final
@@ -301,7 +302,7 @@ class OnnxModel:
         try:
             self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime raises all kinds
-            raise UserError(f"{path} cannot be read as an ONNX network: {_line(error)}") from error
+            raise UserError(f"{path} cannot be read as an ONNX network: {reason_of(error)}") from error
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in DTYPES or len(inputs[0].shape) != 4:
             found = ", ".join(f"{i.type} {_shape(i.shape)}" for i in inputs)
@@ -333,7 +334,7 @@ class OnnxModel:
         try:
             logits = torch.from_numpy(self._session.run(None, {self._input.name: array})[0]).float()
         except Exception as error:  # the runtime raises all kinds
-            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {_line(error)}") from error
+            raise UserError(f"{self.path} cannot be run on {_shape(x.shape)}: {reason_of(error)}") from error
         if logits.ndim != 2 or len(logits) != len(x):
             raise UserError(f"{self.path} gives {_shape(logits.shape)} for {len(x)} images; B×classes is needed")
         return logits
@@ -350,7 +351,3 @@ def _names(text: object) -> tuple[str, ...] | None:
 
 def _shape(sizes: Sequence[Any]) -> str:
     return "×".join(str(size) for size in sizes) or "a single number"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -6,9 +6,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -21,20 +21,19 @@ from ..core.prediction import Average
 from ..corruptions.base import SEVERITIES
 from ..corruptions.suite import NAMES
 from ..data.base import Source, index_batches
-from ..errors import RunFailed, UserError, check_choice
+from ..errors import RunFailed, UserError, check_choice, check_least
 from ..training.run_folder import Run, build_source
 from .given_models import COLOURS, Given, folder_for, is_run, names_a_model, open_model
 from .metrics import apply_temperature, confusion, fit_temperature, measures, score
-from .records import CLEAN, Record, Selection, append_records, identity, read_records
+from .records import CLEAN, RECORDS, Record, Selection, append_records, identity, read_records
 from .samples import SAMPLES_FILE, add_samples, samples_of, shown_severities
 from .test_sets import TestSet, TestSuite, UserImages, Wanted, as_source, build_suite, is_folder
-from .tested_models import ModelUnderTest, Outputs, tested_model, tested_run
+from .tested_models import HowTested, ModelUnderTest, Outputs, tested_model, tested_run
 
 if TYPE_CHECKING:  # neither is loaded but for the adversarial suite
     from ..attacks.gradient_attacks import Attack
     from .adversarial import Threat
 
-FILE = "records.jsonl"
 LOCK_FILE = "evaluate.lock"
 BIG = 128
 """Side in pixels above which images are big: testing a few of them is the rule."""
@@ -49,6 +48,19 @@ BATCH = 250
 UNMEASURED: dict[str, Any] = {"n": 1, "correct": 0, "nll": 0.0, "brier": 0.0, "ece": 0.0, "seconds": 0.0}
 Watch = Callable[[int, int], object]
 """Called with the number of images done since the last call, and how many there will be in all."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How many images go through a model at a time, and who is told of what."""
+
+    batch_size: int
+    watch: Watch | None
+    say: Callable[[str], None] | None
+    """Told how long it will take."""
+    title: str
+    """Begins the line on each finished test set where there is no terminal; empty for no such lines."""
 
 
 def evaluate(
@@ -108,8 +120,7 @@ def evaluate(
         watch: called with the progress.
         say: called with messages: the model's input format and, for large images, the expected time.
     """
-    if batch_size < 1:
-        raise UserError(f"batch_size={batch_size} must be at least 1")
+    check_least("batch_size", batch_size, 1)
     threat = _threat(suite, attack, epsilons, eot, seed)
     known = str(model.path if isinstance(model, Run) else model) if isinstance(model, Run | str | Path) else ""
     title = " ".join(filter(None, [known or name or "testing", f"E={samples}" if samples is not None else ""]))
@@ -117,13 +128,13 @@ def evaluate(
     severities, limit, big = _extent(source, suite, files, quick, severities, limit)
     chosen: dict[str, Any] = {"corruptions": corruptions, "severities": severities, "limit": limit, "seed": seed}
     tests = build_suite(source, label, suite, files=files, **chosen)
-    how: dict[str, Any] = {"samples": samples, "average": average, "name": name, "compile": compile, "adapt": adapt}
+    how = HowTested(samples=samples, average=average, name=name, compile=compile, adapt=adapt)
     if isinstance(model, Given):
         say(model.about)
     place = Path(out) if out is not None else None
     with counting_bar(title, None, " images") if progress else nullcontext(watch) as watch:
-        told = batch_size, watch, say if big else None, title if progress else ""
-        return _tested(model, tests, threat, place, selection, outputs, how, told)
+        manner = Manner(batch_size=batch_size, watch=watch, say=say if big else None, title=title if progress else "")
+        return _tested(model, tests, threat, place, selection, outputs, how, manner)
 
 
 def _tested(
@@ -133,15 +144,15 @@ def _tested(
     out: Path | None,
     selection: Selection,
     outputs: Outputs,
-    how: Mapping[str, Any],
-    told: tuple[int, Watch | None, Callable[[str], None] | None, str],
+    how: HowTested,
+    manner: Manner,
 ) -> list[Record]:
     """The records of the model, or of the best of a run's epochs for the oracle."""
     folder = model.path if out is None and isinstance(model, Run) else out
     oracle = isinstance(model, Run) and selection == "oracle"
     place = folder / "oracle" if folder and oracle else folder
     models = _models(model, tests, selection, outputs, how)
-    found = [measure(tested, tests, threat, place, *told) for tested in models]
+    found = [measure(tested, tests, threat, place, manner) for tested in models]
     return _best(found, cast(Path, folder)) if oracle else found[0]
 
 
@@ -158,14 +169,7 @@ def _extent(
 
 
 def measure(
-    tested: ModelUnderTest,
-    tests: TestSuite,
-    threat: "Threat | None",
-    folder: Path | None,
-    batch_size: int,
-    watch: Watch | None,
-    say: Callable[[str], None] | None = None,
-    title: str = "",
+    tested: ModelUnderTest, tests: TestSuite, threat: "Threat | None", folder: Path | None, manner: Manner
 ) -> list[Record]:
     """The records of all test sets; those that the folder holds are not measured again, the others are added to it.
 
@@ -180,21 +184,14 @@ def measure(
         make_folder(folder)
         turn = held_in_turn(folder / LOCK_FILE, f"{folder} is being evaluated by another process")
     with turn:
-        return _measure_missing(tested, tests, threat, folder, batch_size, watch, say, title)
+        records = _measure_missing(tested, tests, folder, manner)
+        if threat is not None:
+            threat.check(tested, tests, folder)
+        return records
 
 
-def _measure_missing(
-    tested: ModelUnderTest,
-    tests: TestSuite,
-    threat: "Threat | None",
-    folder: Path | None,
-    batch_size: int,
-    watch: Watch | None,
-    say: Callable[[str], None] | None,
-    title: str,
-) -> list[Record]:
-    """With a title, each finished test set is a line where there is no terminal."""
-    known = _recorded(folder / FILE) if folder is not None else {}
+def _measure_missing(tested: ModelUnderTest, tests: TestSuite, folder: Path | None, manner: Manner) -> list[Record]:
+    known, batch_size, watch = _recorded(folder / RECORDS) if folder else {}, manner.batch_size, manner.watch
     now = environment()
     drafts = [(test, _draft(tested, tests, test, batch_size, now)) for test in tests.sets]
     missing = [test for test, draft in drafts if identity(draft) not in known]
@@ -206,8 +203,8 @@ def _measure_missing(
     else:  # all are as long as the clean one
         total = len(tests.sets[0].read()) * len(missing)
     tell: Callable[[int], object] = (lambda n: watch(n, total)) if watch else (lambda n: None)
-    if say is not None and len(missing) > 1:
-        say(_expected(tested, tests, missing))
+    if manner.say is not None and len(missing) > 1:
+        manner.say(_expected(tested, tests, missing))
     records, pictured = list[Record](), () if folder is None or tested.adapted else shown_severities(tests.sets)
     for test, draft in drafts:
         if test not in missing:
@@ -220,27 +217,25 @@ def _measure_missing(
                 clean = (tests.sets[0], records[0]) if records and tests.name in ("corruptions", "cbar") else None
                 samples = samples_of(test, done.x, done.p, done.labels, tested.classes or tests.classes, clean)
                 add_samples(folder / SAMPLES_FILE, about, samples)
-            append_records(folder / FILE, [record])
+            append_records(folder / RECORDS, [record])
         records.append(record)
-        if title:
+        if manner.title:
             what, place = f"{test.corruption} {test.severity or ''}".strip(), missing.index(test) + 1
-            tell_finished(f"{title}: {what}: accuracy {100 * record.accuracy:.1f} % ({place} of {len(missing)})")
+            tell_finished(f"{manner.title}: {what}: accuracy {100 * record.accuracy:.1f} % ({place} of {len(missing)})")
         _warn_of_chance(record, len(tests.classes))
-    if threat is not None:
-        threat.check(tested, tests, folder)
     return records
 
 
 def _models(
-    model: object, tests: TestSuite, selection: Selection, outputs: Outputs, how: Mapping[str, Any]
+    model: object, tests: TestSuite, selection: Selection, outputs: Outputs, how: HowTested
 ) -> Iterator[ModelUnderTest]:
     """The given model, or the run with the selected weights; for the oracle, with those of each kept epoch in turn."""
     if not isinstance(model, Run):
         images = tests.sets[0].read()
         example = images.take(torch.arange(min(len(images), 8))).floats()
-        if how["adapt"] and len(images) < 2:
+        if how.adapt and len(images) < 2:
             raise UserError("BatchNorm cannot be adapted to one image; give more, or leave out --adapt (Python: adapt)")
-        yield tested_model(model, outputs=outputs, example=example, wanted=tests, **how)
+        yield tested_model(model, how, outputs=outputs, example=example, wanted=tests)
         return
     check_choice("selection", selection, Selection)
     if selection == "given":
@@ -255,7 +250,7 @@ def _models(
         raise UserError(f"{model.path} kept no epochs' weights; {way_out}")
     chosen = model.kept.items() if selection == "oracle" else [model.weights(selection)]
     for epoch, weights in chosen:
-        yield tested_run(model, selection=selection, weights=weights, epoch=epoch, wanted=tests, **how)
+        yield tested_run(model, how, selection=selection, weights=weights, epoch=epoch, wanted=tests)
 
 
 def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
@@ -266,8 +261,8 @@ def _best(found: Sequence[list[Record]], folder: Path) -> list[Record]:
     best = max(
         found, key=lambda records: sum(r.accuracy for r in records if r.corruption != CLEAN or len(records) == 1)
     )
-    known = _recorded(folder / FILE)
-    append_records(folder / FILE, [record for record in best if identity(record) not in known])
+    known = _recorded(folder / RECORDS)
+    append_records(folder / RECORDS, [record for record in best if identity(record) not in known])
     return best
 
 

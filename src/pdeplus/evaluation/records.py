@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from .._lib.files import held, readable, sum_of, sync_folder
 from ..errors import UserError
 
+RECORDS = "records.jsonl"
+"""The file that holds a model's records."""
 FORMAT = 1
 """Version of a line's format; a change in the meaning of a field counts it up."""
 LARGEST = 1e30
@@ -292,9 +294,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is Bin:
         row = cast(list[Any], value) if isinstance(value, list) else []
         return [type(one) for one in row] in _BINS and all(_fits(one, float) for one in row)
-    if isinstance(value, int | float) and not abs(value) < (
-        2**63 if hint is int else LARGEST
-    ):  # nor infinity, which JSON writes as 1e999
+    most = 2**63 if hint is int else LARGEST
+    if isinstance(value, int | float) and not abs(value) < most:  # nor infinity, which JSON writes as 1e999
         return False
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +14,13 @@ from torch import nn
 from .. import __version__
 from .._lib.files import encode_weights, make_folder, readable, sum_of, write_file
 from .._lib.registry import require
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ..training.config import to_tables
 from ..training.run_files import begin_files, write_metrics
 from ..training.run_folder import Expects, Run, Selection, build_method
 from ..training.sums import write_sums
 from .deployment import export, plain
-from .loop import FILE as RECORDS
-from .records import CLEAN, Record, in_words, read_records, to_json
+from .records import CLEAN, RECORDS, Record, in_words, read_records, to_json
 from .tested_models import hash_of
 
 WEIGHTS, CARD, ONNX = "model.safetensors", "README.md", "model.onnx"
@@ -51,7 +49,10 @@ def save_pretrained(
     epoch, path = run.weights(selection)
     weights, expects, config = run.read_weights(path), run.expects, run.config
     records = _records_of(run, hash_of(weights))
-    parts = {key: replace(part, options=_public(part.options)) for key, part in _parts(config).items()}
+    parts = {"data": config.data, "model": config.model}
+    for key, part in parts.items():
+        public = {name: value for name, value in part.options.items() if name not in PRIVATE}
+        parts[key] = replace(part, options=public)
     make_folder(folder)
     write_file(folder / "config.toml", tomli_w.dumps(to_tables(replace(config, **parts))).encode())
     begin_files(folder, expects, [])
@@ -145,16 +146,7 @@ def _fetched(repo: str, **options: Any) -> Path:
 
 
 def _of_the_hub(repo: str, error: Exception, way_out: str) -> UserError:
-    reason = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
-    return UserError(f"{readable(repo)} on the hub: {type(error).__name__}: {reason}; {way_out}")
-
-
-def _parts(config: Any) -> dict[str, Any]:
-    return {key: getattr(config, key) for key in ("data", "model")}
-
-
-def _public(options: Any) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key not in PRIVATE}
+    return UserError(f"{readable(repo)} on the hub: {type(error).__name__}: {reason_of(error, 200)}; {way_out}")
 
 
 def _records_of(run: Run, weights: str) -> list[Record]:

@@ -88,6 +88,11 @@ class Series:
         return [name for name in self.any.overlaps if (name in CBAR) == (self.suite == "cbar")]
 
     @property
+    def not_overlapping(self) -> list[str]:
+        """The other corruptions of this test."""
+        return [name for name in self.corruptions if name not in self.overlaps]
+
+    @property
     def domains(self) -> list[str]:
         """The test sets of a suite of domains, but the training distribution's own."""
         return [name for name, _ in self.wanted if name != CLEAN] if self.suite == "domains" else []
@@ -225,10 +230,6 @@ def _part(seed: OneSeed) -> float | None:
     return None if s.part is None else average_accuracy(seed.errors(s.severities, s.corruptions))
 
 
-def _without_overlaps(seed: OneSeed) -> float:
-    return average_accuracy(seed.errors(names=[n for n in seed.series.corruptions if n not in seed.series.overlaps]))
-
-
 def _shifted_mean(seed: OneSeed, name: str) -> float | None:
     """Mean of a field over the shifted test sets; None where one has none."""
     values = [getattr(record, name) for record in seed.shifted]
@@ -257,7 +258,7 @@ SCORES: dict[str, Callable[[OneSeed], float | None]] = {
     "cbar": lambda seed: average_accuracy(seed.errors(names=CBAR)),
     "severe_cbar": lambda seed: average_accuracy(seed.errors(WORST, CBAR)),
     **{family: partial(_family, family=family) for family in get_args(Family)},
-    "without_overlaps": _without_overlaps,
+    "without_overlaps": lambda seed: average_accuracy(seed.errors(names=seed.series.not_overlapping)),
     **{name: partial(_shifted_mean, name=name) for name in (*MEASURES, *(f"scaled_{name}" for name in MEASURES))},
 }
 """The scores by name, each a function of one seed's records. To add one, enter it here: tables ask for it by its name.

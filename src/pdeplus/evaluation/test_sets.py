@@ -6,7 +6,6 @@ A suite says in its origin where its images come from; equal origins mean equal 
 import hashlib
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -27,13 +26,14 @@ from ..corruptions.weather import SYNTHETIC, frost_digest
 from ..data._reading import read_corrupted, read_manifest
 from ..data.base import Images, Source, index_batches
 from ..data.image_folder import ImageFolder
-from ..errors import UserError, check_choice
+from ..errors import UserError, check_choice, reason_of
 from .records import CLEAN, Suite, TestKey
 
 FILES_READ = 500
 """Number of picture files whose contents tell a test set from another."""
 IMAGE_KEYS, LABEL_KEYS = ("image", "img", "images", "pixel_values"), ("label", "labels")
 """What an item that is a table, as of the library `datasets`, calls its two parts."""
+NO_TRAINING = "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
 Wanted = Literal["clean", "corruptions", "all_corruptions", "cbar", "domains", "adversarial"]
 """What can be asked for: the clean test set alone; with the fifteen corruptions; with all nineteen; with the ten of C̄;
 with the data set's other domains; under attack."""
@@ -125,16 +125,10 @@ def build_suite(
     limit: int = 0,
     seed: int = 0,
 ) -> TestSuite:
-    """The test sets of a data set.
+    """The test sets of a data set, which records call by its label.
 
-    Args:
-        data: whose test images.
-        label: the data set's name in records.
-        suite: which of them.
-        corruptions: some corruptions by name, also a user's own by dotted name, in place of a suite's.
-        files: a folder of published or regenerated corrupted images, such as CIFAR-10-C, to read instead.
-        severities: those of the corruptions, as is the seed.
-        limit: at most so many images of each test set, the same of all; 0 for all.
+    In place of a suite's corruptions there may be some by name, also a user's own by dotted name; `files` is a folder
+    of corrupted images, such as CIFAR-10-C, to read instead. `limit` images of each set, the same of all; 0 for all.
     """
     check_choice("suite", suite, Wanted)
     if not severities or any(severity not in SEVERITIES for severity in severities):
@@ -310,7 +304,7 @@ def _of_torch(data: Any) -> "UserImages":
             labels.append(label.reshape(-1))
         pair = torch.cat(images), torch.cat(labels)
     except (RuntimeError, TypeError, ValueError) as error:
-        reason = textwrap.shorten(str(error), 120, placeholder=" …")
+        reason = reason_of(error, 120)
         raise UserError(f"data: its items are not (image, label) pairs of one size: {reason}") from error
     named = getattr(cast(Any, data).dataset if loader else data, "classes", None)
     return UserImages(*pair, classes=named)
@@ -345,14 +339,10 @@ class UserImages(Source):
 
     @property
     def transform(self) -> Any:
-        raise UserError(
-            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
-        )
+        raise UserError(NO_TRAINING)
 
     def train(self) -> Images:
-        raise UserError(
-            "images passed as data can only be tested on; to train, make a data set of them (docs/extending.md)"
-        )
+        raise UserError(NO_TRAINING)
 
     def test(self) -> dict[str, Images]:
         return {CLEAN: self.images}

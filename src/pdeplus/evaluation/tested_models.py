@@ -23,13 +23,13 @@ from .._lib.seeds import generator_for
 from ..core.add_block import ADDBlock
 from ..core.batch_norm import SplitBatchNorm
 from ..core.context import diffusion
-from ..core.network import compile_network, evaluating, logits_of, memory_layout
+from ..core.network import compile_network, device_of, evaluating, logits_of, memory_layout
 from ..core.prediction import Average, predict
-from ..data.base import Images, split
+from ..data.base import Images
 from ..errors import UserError, check_choice
 from ..methods.base import overlaps_of, with_samples
 from ..training.config import config_hash
-from ..training.run_folder import Run, build_method, build_source, transform_of
+from ..training.run_folder import Run, build_method, build_source, split_of, transform_of
 from .cost import parameters_used, prediction_flops, training_flops
 from .given_models import Given, class_order, in_order, resizing
 from .test_sets import TestSuite
@@ -70,22 +70,24 @@ class ModelUnderTest:
         return bool(self.about.get("adapted"))
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class HowTested:
+    """How a model is to predict, and what tables call it; None stands for its own choice."""
+
+    samples: int | None
+    average: Average | None
+    name: str | None
+    compile: bool
+    adapt: bool
+
+
 def tested_run(
-    run: Run,
-    *,
-    selection: str,
-    weights: Path,
-    epoch: int | None,
-    samples: int | None,
-    average: Average | None,
-    name: str | None,
-    compile: bool,
-    adapt: bool,
-    wanted: TestSuite,
+    run: Run, how: HowTested, *, selection: str, weights: Path, epoch: int | None, wanted: TestSuite
 ) -> ModelUnderTest:
     """A run with some of its weights, predicting as its method does, its classes in the order of the wanted tests."""
     config, expects = run.config, run.expects
-    method = with_samples(build_method(config), config.method.name, samples, average)
+    method = with_samples(build_method(config), config.method.name, how.samples, how.average)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net, classes = run.load_weights(weights).to(device), expects.classes
     order = None if wanted.open_classes else class_order(classes, wanted.classes, wanted.data)
@@ -93,14 +95,14 @@ def tested_run(
         in_order(net, order)
         classes = tuple(classes[i] for i in order)
     example = torch.rand(COMPARED, *expects.shape, generator=generator_for(0, "example")).to(device)
-    fast = adapting_copy(net) if adapt else fast_copy(net, example, compile=compile)
+    fast = adapting_copy(net) if how.adapt else fast_copy(net, example, compile=how.compile)
     metrics, source = run.metrics, build_source(config)
     passes = method.samples
     claimed = overlaps_of(method, transform_of(config, source))
     cores = [record["core_seconds"] for record in metrics if "core_seconds" in record]
     about = {
-        "model": (name or method.label) + ADAPTED * adapt,
-        "adapted": adapt,
+        "model": (how.name or method.label) + ADAPTED * how.adapt,
+        "adapted": how.adapt,
         "seed": config.seed,
         "config": config_hash(config),
         "weights": hash_of(run.read_weights(weights)),
@@ -122,10 +124,6 @@ def tested_run(
             "train_flops": None if math.isnan(images) else training_flops(config, method, expects, round(images)),
         }
 
-    def held_out() -> Images:
-        train = config.train
-        return split(source, validation=train.validation, limit=train.limit, seed=config.seed).validation
-
     return ModelUnderTest(
         predict=partial(method.predict, fast),
         device=device,
@@ -133,25 +131,16 @@ def tested_run(
         model=fast,
         cost=cost,
         classes=classes,
-        validation=None if order or adapt else held_out,
+        validation=None if order or how.adapt else lambda: split_of(config, source).validation,
     )
 
 
 def tested_model(
-    model: object,
-    *,
-    samples: int | None,
-    average: Average | None,
-    name: str | None,
-    compile: bool,
-    outputs: Outputs,
-    example: Tensor,
-    adapt: bool,
-    wanted: TestSuite,
+    model: object, how: HowTested, *, outputs: Outputs, example: Tensor, wanted: TestSuite
 ) -> ModelUnderTest:
     """A module, a model by name or any other function from float images in [0, 1] to logits (or probabilities)."""
     check_choice("outputs", outputs, Outputs)
-    passes, average = samples or 0, average or "probabilities"
+    passes, average, adapt, name = how.samples or 0, how.average or "probabilities", how.adapt, how.name
     check_choice("average", average, Average)
     classes = None
     if isinstance(model, Given):
@@ -173,9 +162,11 @@ def tested_model(
     if adapt and not isinstance(model, nn.Module):
         raise UserError("BatchNorm can only be adapted in a torch module; leave out --adapt (Python: adapt)")
     if isinstance(model, nn.Module):
-        device = next((parameter.device for parameter in model.parameters()), device)
-        network = adapting_copy(model) if adapt else fast_copy(model, example[:COMPARED].to(device), compile=compile)
-    elif compile:
+        device = device_of(model)
+        network = (
+            adapting_copy(model) if adapt else fast_copy(model, example[:COMPARED].to(device), compile=how.compile)
+        )
+    elif how.compile:
         warnings.warn("torch.compile is ignored: the model is not a torch module", stacklevel=2)
     function = cast(Callable[[Tensor], Any], model if network is None else network)
 

@@ -143,10 +143,11 @@ class PDEPlusLoss(_Loss):
         if block.head == "none":
             raise UserError("the network's noise has a fixed scale, not a learnt one; use add_diffusion")
         places = tuple(one.name for one in add_blocks_of(net))
+        chosen: dict[str, Any] = {} if places == ("input",) else dict(IN_STAGES)
         given = {"jsd": jsd, "views": views, "share": share, "diffuse_after": diffuse_after}
-        usual = {} if places == ("input",) else IN_STAGES
+        chosen |= {"placement": places} | {key: value for key, value in given.items() if value is not None}
         method = PDEPlus(
-            **{**usual, "placement": places, **{key: value for key, value in given.items() if value is not None}},
+            **chosen,
             covariance=block.covariance,
             head=block.head,
             prior=block.prior,

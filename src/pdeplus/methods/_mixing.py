@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ..augment.base import beta, integers
 from ..core.network import INPUT
+from ..core.placement import stages_of
 from ..errors import UserError
 from ..functional import unit_noise
-from ..models.base import stage_names
 
 
 class Mix(NamedTuple):
@@ -33,7 +33,7 @@ class Units(NamedTuple):
 
 def mixing_places(model: nn.Module, placement: Literal["stage"] | Sequence[str]) -> list[str]:
     """The input, and the first three stages or the named modules; the last stage of a network with four is none."""
-    return [INPUT, *(stage_names(model)[:3] if placement == "stage" else placement)]
+    return [INPUT, *(stages_of(model)[:3] if placement == "stage" else placement)]
 
 
 def draw_mix(places: Sequence[str], labels: Tensor, alpha: float, generator: torch.Generator) -> Mix:

@@ -13,31 +13,19 @@ PreAct-ResNet-18 94.97 / 86.60 (Kireev et al., 2022); with it ResNet-18 95.2 / 8
 / 88.82 and ResNeXt 95.83 / 89.09 (RobustBench).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from torch import nn
-
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..data.base import Batch
-from .base import Objective, WithViews
+from .base import Augmented
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AugMixTraining(WithViews):
+class AugMixTraining(Augmented):
     """Training on AugMix's views. The defaults are the published "AugMix" without consistency."""
 
     augmentor: Augmentor = AugMix()
-    """What makes the views."""
     jsd: float = 0.0
     """Weight of the agreement of the views' predictions; 12 as published, 0 for none."""
-
-    @property
-    def label(self) -> str:
-        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd) + self.other_views
-
-    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

@@ -211,6 +211,21 @@ class WithViews(Method):
         return objective_on(model, views, batch, jsd=self.jsd, mix=mix, supervised=self.in_task)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Augmented(WithViews):
+    """A method that learns from the views of one augmentation and does nothing else."""
+
+    augmentor: Augmentor = Identity()
+    """What makes the views."""
+
+    @property
+    def label(self) -> str:
+        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd) + self.other_views
+
+    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
+        yield self.objective(model, self.drawn(batch, self.augmentor), batch)
+
+
 def objective_on(
     model: nn.Module,
     views: Sequence[Tensor],
@@ -230,22 +245,12 @@ def objective_of(
 ) -> Objective:
     """Mean cross-entropy of the supervised views, and jsd times the Jensen-Shannon divergence of all: CE + jsd · JS(v).
 
-    Without `jsd` there is no such term. Losses are in full precision.
-
-    Args:
-        logits: K×B×classes, of K views of the batch; at least two with `jsd`.
-        batch: gives the labels and their smoothing.
-        jsd: weight of the agreement, 0 or more.
-        mix: how the images, or their features, were mixed; the labels are then mixed alike.
-        supervised: so many views, the first ones, are in the cross-entropy.
+    Logits are K×B×classes, of K views; of these the first `supervised` are in the cross-entropy. Where images, or their
+    features, were mixed, labels are mixed alike. Losses are in full precision.
     """
     seen = logits[:supervised].flatten(0, 1)
     cross_entropy = partial(F.cross_entropy, label_smoothing=batch.label_smoothing, weight=batch.class_weights)
-
-    def task_on(labels: Tensor) -> Tensor:
-        return cross_entropy(seen, labels.repeat(supervised))
-
-    task = over_mixed_labels(task_on, batch.labels, mix)
+    task = over_mixed_labels(lambda y: cross_entropy(seen, y.repeat(supervised)), batch.labels, mix)
     parts, loss = {"task": task}, task
     if jsd:
         parts["consistency"] = jensen_shannon(logits.float())

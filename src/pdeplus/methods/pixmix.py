@@ -13,31 +13,19 @@ Cost: one forward and one backward pass, as ERM, or three with consistency; abou
 Published: CIFAR-100 accuracy corrupted: PixMix 71.7, IPMix 73.4 (IPMix's comparison; with the published pictures).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from torch import nn
-
 from ..augment.base import Augmentor
 from ..augment.pixmix import PixMix
-from ..data.base import Batch
-from .base import Objective, WithViews
+from .base import Augmented
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PixMixTraining(WithViews):
+class PixMixTraining(Augmented):
     """Training on PixMix's views. The default has one view, as published."""
 
     augmentor: Augmentor = PixMix()
-    """What makes the views."""
     jsd: float = 0.0
     """Weight of the agreement of the views' predictions, such as 12; 0 for none."""
-
-    @property
-    def label(self) -> str:
-        return type(self.augmentor).__name__ + "+JSD" * bool(self.jsd) + self.other_views
-
-    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

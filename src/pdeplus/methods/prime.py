@@ -10,31 +10,23 @@ Cost: three forward and three backward passes, or one of each without consistenc
 Published: CIFAR-10 accuracy clean / corrupted: ResNet-18 93.06 / 89.05; CIFAR-100: ResNet-18 77.60 / 68.28.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from torch import nn
-
 from ..augment.base import Augmentor
 from ..augment.prime import Prime
-from ..data.base import Batch
-from .base import Objective, WithViews
+from .base import Augmented
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrimeTraining(WithViews):
+class PrimeTraining(Augmented):
     """Training on PRIME's views. The defaults are the published recipe."""
 
     augmentor: Augmentor = Prime()
-    """What makes the views."""
     jsd: float = 12.0
     """Weight of the agreement of the views' predictions; 0 for none."""
 
     @property
     def label(self) -> str:
         return "PRIME" + " w/o JSD" * (not self.jsd) + self.other_views
-
-    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

@@ -30,9 +30,9 @@ from ..attacks.steps import cross_entropy, steepest
 from ..augment.base import Augmentor
 from ..augment.identity import Identity
 from ..core.network import INPUT, Change, changing, logits_of, output_shapes
+from ..core.placement import stages_of
 from ..data.base import Batch
 from ..errors import check_choice
-from ..models.base import stage_names
 from .base import Objective, WithViews, check_range
 
 
@@ -98,7 +98,7 @@ class RLAT(WithViews):
         """The named modules; or the stem, where the network has one of that name, and the stages, in their order."""
         if self.placement != "stage":
             return self.placement
-        return [*(name for name, _ in model.named_children() if name == "conv1"), *stage_names(model)]
+        return [*(name for name, _ in model.named_children() if name == "conv1"), *stages_of(model)]
 
 
 def radii(dims: Mapping[str, int], epsilon: float) -> dict[str, float]:

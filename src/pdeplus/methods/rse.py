@@ -46,9 +46,8 @@ class RSE(Method):
 
     @property
     def label(self) -> str:
-        return (
-            "RSE" if self.first == self.inner == 0.1 else f"RSE {self.first:g}/{self.inner:g}"
-        )  # 0.1: the paper's row
+        published = self.first == self.inner == 0.1  # the paper's row
+        return "RSE" if published else f"RSE {self.first:g}/{self.inner:g}"
 
     @property
     def learns_plain(self) -> bool:

@@ -11,22 +11,18 @@ Cost: two forward and two backward passes; AugMix once, or twice where both view
 Published: none.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, final
-
-from torch import nn
 
 from .._lib.registry import NEW
 from ..augment.augmix import AugMix
 from ..augment.base import Augmentor
-from ..data.base import Batch
-from .base import Objective, Views, WithViews
+from .base import Augmented, Views
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TwoViews(WithViews):
+class TwoViews(Augmented):
     """Training on an image and its augmentation. The defaults are those of PDE+."""
 
     augmentor: Augmentor = AugMix()
@@ -42,6 +38,3 @@ class TwoViews(WithViews):
     def label(self) -> str:
         other = "" if isinstance(self.augmentor, AugMix) else f" ({type(self.augmentor).__name__})"
         return f"Two views{other}" + "+JSD" * bool(self.jsd) + self.other_views
-
-    def objectives(self, model: nn.Module, batch: Batch) -> Iterator[Objective]:
-        yield self.objective(model, self.drawn(batch, self.augmentor), batch)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._lib.files import read_weights
 from .._lib.registry import unknown
 from ..core.network import evaluating, logits_of
-from ..errors import UserError
+from ..errors import UserError, reason_of
 
 SCHEMES = {"hf": "_hub", "timm": "_timm", "torchvision": "_torchvision"}
 """The file of each scheme."""
@@ -190,7 +190,7 @@ def check_logits(network: nn.Module, name: str, shape: tuple[int, ...], classes:
     except UserError:
         raise
     except Exception as error:  # a library's, or a user's own, network may raise anything
-        reason = textwrap.shorten(str(error), 160, placeholder=" …") or type(error).__name__
+        reason = reason_of(error, 160)
         size = "×".join(map(str, shape))
         raise UserError(f"{name} cannot take images of {size}: {reason}; set data.size to the network's own") from error
     if logits.shape != (2, classes):
@@ -224,8 +224,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file, or of one that holds code
-        reason = textwrap.shorten(str(error), 120, placeholder=" …")
-        raise UserError(f"model.weights={str(path)!r} cannot be read as weights: {reason}") from error
+        raise UserError(f"model.weights={str(path)!r} cannot be read as weights: {reason_of(error, 120)}") from error
     named = cast(dict[str, Any], content if isinstance(content, dict) else {})
     for key in ("state_dict", "model", "model_state_dict"):
         named = named.get(key, named)

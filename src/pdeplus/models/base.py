@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from .._lib.memory import machine_memory
 from .._lib.registry import check_options, find
+from ..core.network import device_of
 from ..core.placement import blocks_of, stages_of
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ._libraries import Facts, load_start
 from .normalise import normalise, normalised
 
@@ -82,7 +83,7 @@ def _name_stages(network: nn.Module, example: Tensor) -> None:
 def given_model(model: nn.Module, shape: Sequence[int]) -> nn.Module:
     """A copy of a user's own network that names its stages, where one pass of a C×H×W image tells them."""
     network = copy.deepcopy(model)
-    _name_stages(network, torch.zeros(1, *shape, device=next((p.device for p in model.parameters()), None)))
+    _name_stages(network, torch.zeros(1, *shape, device=device_of(model)))
     return network.cpu()
 
 
@@ -112,11 +113,6 @@ def fit_images(network: nn.Module, images: Callable[[], Tensor]) -> None:
             part.fit_images(given)
 
 
-def stage_names(model: nn.Module) -> list[str]:
-    """Module names of the model's stages; refuses a model that names none."""
-    return stages_of(model)
-
-
 def placed(model: nn.Module, placement: str | Sequence[str]) -> list[str]:
     """Places that a placement means: each "stage", each "block" of all stages, the "input", or those it names."""
     if placement == "input":
@@ -134,9 +130,7 @@ def stage(block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int
 def check_sizes(*, classes: int, channels: int, **widths: int) -> None:
     """Refuse sizes no network can have."""
     for name, value in {"classes": classes, "channels": channels, **widths}.items():
-        least = 2 if name == "classes" else 1
-        if value < least:
-            raise UserError(f"model.{name}={value} must be at least {least}")
+        check_least(f"model.{name}", value, 2 if name == "classes" else 1)
 
 
 def check_memory(name: str, build: Callable[[], nn.Module]) -> None:

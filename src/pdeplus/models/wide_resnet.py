@@ -1,6 +1,6 @@
 """WideResNet for small images (Zagoruyko and Komodakis, 2016)."""
 
-from ..errors import UserError
+from ..errors import UserError, check_least
 from .preact_resnet18 import PreActResNet
 
 
@@ -9,7 +9,6 @@ def build(*, classes: int, channels: int, width: int = 16, depth: int = 28, wide
     blocks, rest = divmod(depth - 4, 6)
     if blocks < 1 or rest:
         raise UserError(f"model.depth={depth} must be 6n + 4 for a WideResNet, e.g. 16, 28 or 40")
-    if widen < 1:
-        raise UserError(f"model.widen={widen} must be at least 1")
+    check_least("model.widen", widen, 1)
     widths = [width * widen * factor for factor in (1, 2, 4)]
     return PreActResNet(widths=widths, blocks=(blocks,) * 3, stem=width, classes=classes, channels=channels)

@@ -13,6 +13,7 @@ from ..evaluation.summary import CLEAN_TEST, severity_accuracies
 from .content import COSTS
 from .figures import AT_FIRST, CHOSEN, SIZE, Figure, Menu, Row, Spec, cells_spec, lines_spec, series_encoding
 from .inputs import Folder, Group, Line
+from .tables import spaced
 
 ACCURACIES = {
     "corrupted": "Corrupted accuracy, %",
@@ -118,7 +119,7 @@ def epsilon_lines(group: Group) -> Figure:
 def domain_dots(group: Group) -> Figure:
     """Accuracy on each domain."""
     rows = [
-        {"series": line.name, "x": name.replace("_", " "), **_with_band(value)}
+        {"series": line.name, "x": spaced(name), **_with_band(value)}
         for line in group.lines
         for (name, _), value in line.cells.items()
     ]
@@ -190,7 +191,7 @@ def passes(group: Group, score: str) -> Figure:
 
 def _cell_rows(group: Group) -> list[Row]:
     return [
-        {"series": line.name, "corruption": name.replace("_", " "), "severity": severity, "value": _percent(value.mean)}
+        {"series": line.name, "corruption": spaced(name), "severity": severity, "value": _percent(value.mean)}
         for line in group.lines
         for (name, severity), value in line.cells.items()
         if (name, severity) != CLEAN_TEST

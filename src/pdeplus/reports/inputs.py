@@ -15,7 +15,7 @@ from .._lib.environment import read_sessions
 from .._lib.files import readable
 from ..errors import UserError
 from ..evaluation.metrics import Difference, Estimate
-from ..evaluation.records import Record, identity, in_words, read_records, readable_record
+from ..evaluation.records import RECORDS, Record, identity, in_words, read_records, readable_record
 from ..evaluation.summary import (
     Series,
     accuracies_by_test,
@@ -30,7 +30,6 @@ from ..training.run_folder import Run
 from ..training.session import Metrics
 
 Item = Record | Run | str | Path
-RECORDS = "records.jsonl"
 ORACLE = "oracle"
 """How weights are selected that were chosen on the test corruptions."""
 PNG = b"\x89PNG\r\n\x1a\n"

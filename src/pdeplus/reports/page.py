@@ -164,6 +164,7 @@ def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
     """Name, title and blocks of every section, in their order; one without blocks is not shown."""
     passes = [f"passes-{score}" for score in ("corrupted", "part", "cbar", "domains", "adversarial", "ece")]
     compared = ["costs", "comparison", "overlaps"]
+    classes = [n for c in book.chapters for n in c.tables if n.startswith(("classes-", "confusion-"))]
     pictured = [folder for folder in book.material.folders if folder.samples]  # the first one's box is open
     flips = {f.title: some for f in pictured if (some := [one for one in f.samples if one.before])}
     plain = {f.title: [one for one in f.samples if not one.before] for f in pictured}
@@ -174,7 +175,7 @@ def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
         ("mistakes", "Mistakes", [("samples", title, some, i == 0) for i, (title, some) in enumerate(flips.items())]),
         ("corruptions", "Corruptions", _each(book, [], ["heat", "difference"], ["corruptions", "families"])),
         ("severity", "Severity", _each(book, [], ["severity"], ["severities"])),
-        ("classes", "Classes", _each(book, [], [], [n for c in book.chapters for n in c.tables if _of_classes(n)])),
+        ("classes", "Classes", _each(book, [], [], classes)),
         ("calibration", "Calibration", _each(book, [], ["reliability"], ["calibration"])),
         ("passes", "Noisy passes", _each(book, [], passes, ["passes"])),
         ("training", "Training", _panel(book.training_menus, book.training_figures)),
@@ -183,10 +184,6 @@ def _sections(book: Book) -> list[tuple[str, str, Sequence[Block]]]:
         ("environment", "Environment", _environment(book.material)),
         ("repeat", "Repeat", _repeat(book.material)),
     ]
-
-
-def _of_classes(name: str) -> bool:
-    return name.startswith(("classes-", "confusion-"))
 
 
 def _findings(group: Group) -> list[str]:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, final
 
 from .._lib.files import LOCK, locked, make_folder, write_file
+from .._lib.long_work import Count
 from .._lib.registry import unknown
-from ..errors import UserError
-from ..evaluation.loop import FILE as RECORDS
-from ..evaluation.loop import Watch as Count
+from ..errors import UserError, reason_of
 from ..evaluation.loop import evaluate
-from ..evaluation.records import Record, read_records
+from ..evaluation.records import RECORDS, Record, read_records
 from ..evaluation.test_sets import as_source, build_suite
 from ..training.config import Config, config_hash, load_config
 from ..training.run_folder import Run, Selection, build_method, build_source, train_or_resume
@@ -218,7 +217,7 @@ def attempt(cell: Cell, runs: Path, watch: Watch | None = None, count: Count | N
     except Exception as error:
         make_folder(runs)
         write_file(note, traceback.format_exc().encode(errors="backslashreplace"))
-        return Failure(cell=cell, reason=" ".join(str(error).split()) or type(error).__name__)
+        return Failure(cell=cell, reason=reason_of(error))
 
 
 def note_of(cell: Cell, runs: Path) -> Path:

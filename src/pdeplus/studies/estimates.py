@@ -15,7 +15,7 @@ from torch import nn
 from .._lib.environment import one_thread
 from .._lib.seeds import generator_for
 from ..core.network import is_narrow
-from ..data.base import Batch, split
+from ..data.base import Batch
 from ..errors import UserError
 from ..evaluation.cost import training_flops
 from ..methods.base import Method
@@ -24,7 +24,7 @@ from ..training.distributed import Engine
 from ..training.loop import set_learning_rates, train_step
 from ..training.optimizers import build_optimizers
 from ..training.precision import Candidate, faster
-from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of, fitted
+from ..training.run_folder import Expects, build_method, build_network, build_source, expects_of, fitted, split_of
 from .cells import Cell, is_tested, is_trained
 from .experiment import Tests
 
@@ -151,7 +151,7 @@ def run_cost(config: Config) -> RunCost:
     """Measure a run's speed on this machine by a few small steps, in the precision that it would have."""
     config = fitted(config)
     source, method = build_source(config), build_method(config)
-    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=0)
+    parts = split_of(replace(config, seed=0), source)
     expects, epochs, images = expects_of(source, parts.validation), config.train.epochs, len(parts.train)
     net = build_network(config, method, expects)
     weights = sum(tensor.numel() * tensor.element_size() for tensor in net.state_dict().values())
@@ -164,7 +164,8 @@ def run_cost(config: Config) -> RunCost:
     precision = faster(steps) if len(names) > 1 else names[0]
     learning, predicting = timed[precision]
     if config.train.progressive:  # the step that was timed has images of full size
-        flops = [training_flops(one, method, expects, 1) for one in (config, _at_full_size(config))]
+        full_size = replace(config, train=replace(config.train, progressive=0.0))
+        flops = [training_flops(one, method, expects, 1) for one in (config, full_size)]
         learning *= flops[0] / flops[1]
     return RunCost(
         images=images,
@@ -174,10 +175,6 @@ def run_cost(config: Config) -> RunCost:
         predicting=predicting,
         gigabytes=weights * copies / 1e9,
     )
-
-
-def _at_full_size(config: Config) -> Config:
-    return replace(config, train=replace(config.train, progressive=0.0))
 
 
 def format_run(config: Config) -> str:

@@ -15,9 +15,10 @@ from .._lib.files import read_toml
 from .._lib.registry import names, unknown
 from ..errors import UserError, check_choice
 from ..methods import VARIANTS
-from ..training.config import Part, preset_settings, presets
+from ..training.config import Part, find_toml, preset_settings, presets, purposes
 from ..training.run_folder import Selection
 
+EXPERIMENTS = resources.files("pdeplus.studies") / "experiments"
 SizeName = Literal["full", "fast", "small", "smoke", "own"]
 """The paper's own; the fast regime, which converges; narrow networks, minutes a run on a CPU core; seconds; or as the
 experiment's own preset and settings say."""
@@ -112,25 +113,16 @@ class Experiment:
 
 
 def experiments() -> dict[str, str]:
-    """The packaged experiments and what each is (the first comment of its file)."""
-    texts = {path.name.removesuffix(".toml"): path.read_text("utf-8") for path in _folder().iterdir()}
-    return {name: text.partition("\n")[0].lstrip("# ") for name, text in sorted(texts.items()) if name[0] != "_"}
+    """The packaged experiments and what each is."""
+    return purposes(EXPERIMENTS)
 
 
 def load_experiment(name: str | Path) -> Experiment:
     """Read an experiment: one of `experiments()`, or a .toml file of one's own; every key is checked."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise UserError(f"experiment {name}: there is no such file")
-        file = path
-    elif str(name) in experiments():
-        file = _folder() / f"{name}.toml"
-    elif str(name) in presets():
+    if str(name) not in experiments() and str(name) in presets():
         raise UserError(f"{name} is a preset of one run; train it with: pdeplus train {name}")
-    else:
-        raise unknown(f"experiment {str(name)!r}", str(name), list(experiments()))
-    return replace(_experiment(path.stem, read_toml(file, f"experiment {name}")), packaged=file is not path)
+    file, own = find_toml("experiment", name, EXPERIMENTS), Path(name).suffix == ".toml"
+    return replace(_experiment(Path(name).stem, read_toml(file, f"experiment {name}")), packaged=not own)
 
 
 def sweep_of(
@@ -144,13 +136,7 @@ def sweep_of(
 ) -> Experiment:
     """The experiment of some methods, or variants, on a preset as it is, crossed with the values of varied settings.
 
-    Args:
-        preset: name or .toml file.
-        methods: names as `named_methods` has them, or dotted ones of the user's own; none for the preset's method.
-        vary: settings and their values.
-        seeds: repetitions.
-        limit: images of each test set; 0 for all.
-        tests: what the runs are tested on.
+    Methods are named as `named_methods` has them, or dotted ones of the user's own; none stands for the preset's.
     """
     rows = list[Row]()
     for method in dict.fromkeys(methods):
@@ -171,14 +157,10 @@ def sweep_of(
     )
 
 
-def _folder() -> Any:
-    return resources.files("pdeplus.studies") / "experiments"
-
-
 def _experiment(name: str, tables: dict[str, Any]) -> Experiment:
     for key in ("sizes", "scales"):  # [sizes.small], once [scales.small], is another way to write [small]
         tables |= tables.pop(key, {})
-    common = tomllib.loads((_folder() / "_sizes.toml").read_text("utf-8"))
+    common = tomllib.loads((EXPERIMENTS / "_sizes.toml").read_text("utf-8"))
     sizes = dict[SizeName, Size]()
     for size in get_args(SizeName):  # its settings come behind the common ones, the rest replaces
         usual, its = common[size], tables.pop(size, {})

@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back, signals_blocked, stopping
-from ..errors import Stopped, UserError
+from .._lib.memory import machine_memory
+from ..errors import Stopped, UserError, check_least
 from ..evaluation.test_sets import KEPT
 from ..training.session import Progress
 from .board import Board
@@ -56,8 +57,7 @@ def choose_jobs(jobs: int | None) -> int:
     fit = max(1, memory // LEAST_MEMORY)
     if jobs is None:
         return 1 if torch.cuda.is_available() else min(cores(), fit)
-    if jobs < 1:
-        raise UserError(f"jobs={jobs} must be at least 1")
+    check_least("jobs", jobs, 1)
     if jobs > fit:
         need = f"{jobs * LEAST_MEMORY / 1e9:.0f} GB of memory or more"
         raise UserError(f"jobs={jobs} need {need}, {memory / 1e9:.1f} GB are available: {fit} fit")
@@ -73,9 +73,7 @@ def available_memory() -> int:
     """Bytes that processes can still have; where the system does not tell, all of its memory, or no limit."""
     with suppress(OSError, IndexError):
         return int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
-    with suppress(AttributeError, OSError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sys.maxsize
+    return machine_memory()
 
 
 def run_here(cells: Sequence[Cell], runs: Path, jobs: int) -> Results:

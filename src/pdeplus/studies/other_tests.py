@@ -10,9 +10,10 @@ from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..corruptions.base import SEVERITIES, apply_planes
 from ..corruptions.extra import EXTRA
-from ..data.base import Images, Source, split
+from ..data.base import Images, Source
 from ..evaluation.test_sets import chosen_places
 from ..training.config import Config
+from ..training.run_folder import split_of
 
 STRENGTH: Mapping[str, Mapping[str, float]] = {"gaussian_noise": {"std": 0.1, "fraction": 1.0}}
 """Options of the augmentations where their defaults leave some images as they are."""
@@ -70,8 +71,7 @@ class HeldOut(OtherTests):
         self.config, self.limit = config, limit
 
     def test(self) -> Mapping[str, Images]:
-        train = self.config.train
-        held_out = split(self.source, validation=train.validation, limit=train.limit, seed=self.config.seed).validation
+        held_out = split_of(self.config, self.source).validation
         clean = held_out.take(chosen_places(len(held_out), self.limit))
         places = range(len(clean))
         return {"clean": clean} | {

@@ -18,8 +18,8 @@ from .._lib.environment import environment
 from .._lib.files import make_folder, write_file
 from .._lib.long_work import counting_bar
 from .._lib.registry import require
-from ..errors import RunFailed, UserError, check_choice
-from ..evaluation.records import to_json
+from ..errors import RunFailed, UserError, check_choice, check_least
+from ..evaluation.records import RECORDS, to_json
 from ..training.session import progress_bar
 from .analysis.figures import save_figure, save_rows
 from .cells import Cell, Done, Failure, Result, Results, attempt_alone, collect, known_cells, note_of, plan
@@ -132,8 +132,7 @@ def prepare(
 ) -> tuple[Experiment, Size, list[Cell]]:
     """The experiment, its size and its cells; every setting is checked."""
     check_choice("size", size, SizeName)
-    if seeds is not None and seeds < 1:
-        raise UserError(f"seeds={seeds} must be at least 1")
+    check_least("seeds", 1 if seeds is None else seeds, 1)
     experiment = name if isinstance(name, Experiment) else load_experiment(name)
     if experiment.outcome not in OUTCOMES:
         choices = f"choose from {', '.join(OUTCOMES)}"
@@ -151,10 +150,8 @@ def prepare(
 
 def check_needs(cpus: int | None, gpus: int | None) -> None:
     """Refuse numbers that no cell can have."""
-    if cpus is not None and cpus < 1:
-        raise UserError(f"cpus={cpus} must be at least 1")
-    if gpus is not None and gpus < 0:
-        raise UserError(f"gpus={gpus} must be at least 0")
+    check_least("cpus", 1 if cpus is None else cpus, 1)
+    check_least("gpus", 0 if gpus is None else gpus, 0)
 
 
 def _run(cells: Sequence[Cell], runs: Path, on: On, cpus: int | None, gpus: int | None, jobs: int) -> Results:
@@ -197,7 +194,7 @@ def _write(experiment: Experiment, size: Size, cells: Sequence[Cell], ended: Seq
         save_rows(rows, folder, name)
     records = [record for one in done for record in one.records]
     if records and not experiment.parts:  # which have them
-        write_file(folder / "records.jsonl", "".join(to_json(record) + "\n" for record in records).encode())
+        write_file(folder / RECORDS, "".join(to_json(record) + "\n" for record in records).encode())
     shown = [f"{figure.name}.png" for figure in outcome.figures] + [n for n in outcome.files if n.endswith(".png")]
     parts = [f"# {study.title}", experiment.expect.strip(), *(table.to_markdown() for table in outcome.tables)]
     parts += [f"![{name}]({name})" for name in shown]

@@ -52,10 +52,8 @@ def submit(
 ) -> str:
     """Write the script into the outcome's folder and submit it; returns what sbatch answers, or how to submit.
 
-    Arguments are those of `reproduce`, but that `gpus` is 0 unless it is given.
-
-    Args:
-        dry_run: write nothing and return the script instead.
+    Arguments are those of `reproduce`, but that `gpus` is 0 unless it is given. A dry run writes nothing and returns
+    the script instead.
     """
     check_needs(cpus, gpus)
     experiment, _, cells = prepare(name, size, seeds, overrides)

@@ -14,7 +14,7 @@ from torch import Tensor
 from .._lib.environment import one_thread
 from .._lib.long_work import counting_bar
 from .problems import Field, Problem, lengths
-from .surfaces import GROWTH, LAYERS, SHOWN, Fitted, in_layers, output
+from .surfaces import GROWTH, LAYERS, SHOWN, Fitted, accuracy, in_layers, output
 from .transport import Grid, Solution, solve
 
 SIGMA = 0.3
@@ -86,10 +86,6 @@ def directions(fitted: Fitted, grid: Grid) -> tuple[Directed, ...]:
 
 
 def _measured(name: str, solution: Solution, fitted: Fitted) -> Directed:
-    right = [
-        float(((solution.at(x) > 0.5) == (labels == 1)).double().mean())
-        for x, labels in ((fitted.train.x, fitted.train.given), (fitted.held_out.x, fitted.held_out.labels))
-    ]
     slope = torch.stack(torch.gradient(solution.on_grid(), spacing=solution.grid.spacing), -1).reshape(-1, 2)
     nodes = solution.grid.nodes
     inside = torch.stack([(nodes[:, i] >= low) & (nodes[:, i] <= high) for i, (low, high) in enumerate(SHOWN)]).all(0)
@@ -97,5 +93,11 @@ def _measured(name: str, solution: Solution, fitted: Fitted) -> Directed:
     tangent = torch.nn.functional.normalize(along_arm(nodes[inside]))
     normal = torch.stack([-tangent[:, 1], tangent[:, 0]], -1)
     along, across = (float((slope[inside] * way).sum(-1).abs().mean()) for way in (tangent, normal))
-    accuracies = {"train_accuracy": right[0], "held_out_accuracy": right[1]}
-    return Directed(name=name, solution=solution, **accuracies, along=along, across=across)
+    return Directed(
+        name=name,
+        solution=solution,
+        train_accuracy=accuracy(solution, fitted.train.x, fitted.train.given),
+        held_out_accuracy=accuracy(solution, fitted.held_out.x, fitted.held_out.labels),
+        along=along,
+        across=across,
+    )

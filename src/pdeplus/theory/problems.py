@@ -117,13 +117,7 @@ def ornstein_uhlenbeck(
     """F = -κx, in the plane also turning about 0, with constant G and the terminal value exp(-|x|²/2w²).
 
     x(1) given x(t) = x is normal with mean e^{-κ(1-t)}x, turned by ω(1-t), and variance G²(1 - e^{-2κ(1-t)})/2κ.
-
-    Args:
-        dimension: d.
-        rate: κ; negative makes the field spread.
-        turn: ω in radians; 0 unless d is 2.
-        scale: G.
-        width: w.
+    The rate κ may be negative: the field then spreads. The turn ω is in radians, and 0 unless d is 2.
     """
     _check_positive(width=width)
     if turn and dimension != 2:

@@ -14,7 +14,7 @@ from .._lib.pages import render_page
 from .._lib.registry import require
 from ..errors import UserError
 from .checks import Agreement, Order, agreements, cases, euler_order, grid_order, sampled_order
-from .directional import Directed, directions
+from .directional import directions
 from .figures import (
     agreement_figure,
     corollary_figure,
@@ -69,7 +69,8 @@ def run_theory(out: str | Path = "theory", *, quick: bool = False, seed: int = 0
     figures = {name: save_figure(figure, folder, f"theory-{name}") for name, figure in drawn.items()}
     command = f"pdeplus theory{' --quick' if quick else ''} --seed {seed}"
     summary = {"command": command} | _numbers(shown, more, agreed, [*grid_orders, *path_orders], measured)
-    summary["directions"] = {one.name: _plain(one) for one in directed}
+    kept = ("train_accuracy", "held_out_accuracy", "along", "across")
+    summary["directions"] = {one.name: {name: getattr(one, name) for name in kept} for one in directed}
     write_file(folder / "theory.html", page_text(shown, more, figures).encode())
     write_file(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False).encode())
     write_file(folder / "summary.md", _summary_text(summary).encode())
@@ -117,10 +118,6 @@ def _numbers(
     }
 
 
-def _plain(one: Directed) -> dict[str, float]:
-    return {name: getattr(one, name) for name in ("train_accuracy", "held_out_accuracy", "along", "across")}
-
-
 def _summary_text(summary: Mapping[str, Any]) -> str:
     """The main numbers as Markdown."""
     accuracies = ("train_accuracy", "held_out_accuracy")
@@ -161,12 +158,9 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def page_text(found: Surfaces, more: Sequence[Surface], figures: Mapping[str, bytes]) -> str:
-    """The interactive page's HTML: sliders for σ and time over the solutions, and the figures; templates hold its text.
+    """The interactive page's HTML: sliders for σ and time over the solutions, and PNGs; templates hold its text.
 
-    Args:
-        found: the four surfaces of the figure.
-        more: further fixed scales for the slider.
-        figures: PNGs of surfaces, agreement, orders, smoothness and corollary.
+    Besides the four surfaces of the figure there may be more, of further fixed scales for the slider.
     """
     every = [*found.surfaces[:2], *more, *found.surfaces[2:]]
     train, along = found.fitted.train, flow(found.fitted.velocity, found.fitted.train.x)

@@ -175,13 +175,10 @@ def spreading_factor(expansion: float) -> float:
 
 
 def difference_bound(distance: float, sigma: float, *, expansion: float = 0.0, oscillation: float = 2.0) -> float:
-    """The largest |u(x+δ, 0) - u(x, 0)| for a constant diffusion; attained by F = Lx and o = sign.
+    """The largest |u(x+δ, 0) - u(x, 0)| for a constant diffusion σ > 0 and ‖δ‖; attained by F = Lx and o = sign.
 
-    Args:
-        distance: ‖δ‖.
-        sigma: σ > 0.
-        expansion: L with ⟨F(x) - F(y), x - y⟩ ≤ L|x - y|²; a Lipschitz constant will do.
-        oscillation: sup o - inf o, at most 2‖o‖∞.
+    The expansion L has ⟨F(x) - F(y), x - y⟩ ≤ L|x - y|² (a Lipschitz constant will do); the oscillation is
+    sup o - inf o, at most 2‖o‖∞.
     """
     _check(distance=distance, oscillation=oscillation)
     _check_positive(sigma=sigma)
@@ -207,28 +204,16 @@ def bounded_drift_slope(sigma: float, *, speed: float, oscillation: float = 2.0)
 def smoothness_term(
     sigma: float, *, distance: float, constant: float, exponent: float = 1.0, lipschitz: float = 1.0
 ) -> float:
-    """The corollary's first term, C·L(‖δ'‖/σ)^α.
-
-    Args:
-        sigma: σ > 0.
-        distance: ‖δ'‖, how far apart two points of one cell can lie.
-        constant: C of the theorem.
-        exponent: α > 0.
-        lipschitz: L of the loss.
-    """
+    """The corollary's first term, C·L(‖δ'‖/σ)^α: C of the theorem, L of the loss, and the width ‖δ'‖ of a cell."""
     _check(distance=distance, constant=constant, lipschitz=lipschitz)
     _check_positive(sigma=sigma, exponent=exponent)
     return constant * lipschitz * (distance / sigma) ** exponent
 
 
 def sampling_term(samples: int, *, cells: int, failure: float, largest_loss: float = 1.0) -> float:
-    """The corollary's second term, M√((2K ln 2 + 2 ln(1/ε))/N).
+    """The corollary's second term, M√((2K ln 2 + 2 ln(1/ε))/N), of N samples and K cells of the data space.
 
-    Args:
-        samples: N ≥ 1.
-        cells: K ≥ 1, into which the data space is cut.
-        failure: ε, the probability that the bound does not hold, in (0, 1].
-        largest_loss: M.
+    M is the largest loss; ε, in (0, 1], is the probability of failure: that the bound does not hold.
     """
     if samples < 1 or cells < 1:
         raise UserError(f"samples={samples}, cells={cells} must be at least 1")

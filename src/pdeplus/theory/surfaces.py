@@ -111,13 +111,8 @@ class Surfaces:
 def surfaces(*, seed: int = 0, points: int = 160, iterations: int = 1200, cells: int = 160) -> Surfaces:
     """Solve the transport equation of one fitted field with no, small, large and learnt diffusion.
 
-    Equal arguments give equal results. Scales: smoke 40 points and 60 iterations; small as it stands; full 240 cells.
-
-    Args:
-        seed: of points, fields and noise.
-        points: in the training set.
-        iterations: in the training of the velocity; that of the scale takes half as many.
-        cells: of the grid along each axis; fewer than 160 may be too coarse for the small diffusion, and refused.
+    Equal arguments give equal results. The scale is trained for half as many iterations as the velocity. Fewer than 160
+    cells along each axis may be too coarse for the small diffusion, and refused.
     """
     fitted = fit_points(seed=seed, points=points, iterations=iterations)
     grid = box(2, HALF_WIDTH, cells)
@@ -143,8 +138,8 @@ def _solve_all(fitted: Fitted, wanted: Mapping[str, float | None], grid: Grid) -
             scale = fitted.scale if sigma is None else everywhere(sigma)
             problem = Problem(dimension=2, drift=fitted.velocity, scale=scale, terminal=output, bounds=(0.0, 1.0))
             solution = solve(problem, grid, keep=TIMES)
-            train = _accuracy(solution, fitted.train.x, fitted.train.given)
-            held_out = _accuracy(solution, fitted.held_out.x, fitted.held_out.labels)
+            train = accuracy(solution, fitted.train.x, fitted.train.given)
+            held_out = accuracy(solution, fitted.held_out.x, fitted.held_out.labels)
             found = {"train_accuracy": train, "held_out_accuracy": held_out, "roughness": roughness(solution)}
             solved.append(Surface(name=name, sigma=sigma, solution=solution, **found))
             count(1)
@@ -158,7 +153,8 @@ def roughness(solution: Solution) -> float:
     return float(lengths(torch.stack(list(slopes)), 0)[inside[0]][:, inside[1]].mean())
 
 
-def _accuracy(solution: Solution, x: Tensor, labels: Tensor) -> float:
+def accuracy(solution: Solution, x: Tensor, labels: Tensor) -> float:
+    """The share of points on whose side of one half the solution is."""
     return float(((solution.at(x) > 0.5) == (labels == 1)).double().mean())
 
 

@@ -37,7 +37,7 @@ from torch.nn.functional import pad
 
 from .._lib.environment import one_thread
 from .._lib.seeds import generator_for
-from ..errors import UserError
+from ..errors import UserError, check_least
 from ..functional import diffuse
 from .problems import Problem, drift_at, listed, scale_at, terminal_at
 
@@ -64,13 +64,7 @@ ROWS_AT_ONCE = 1 << 15
 @final
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A box cut evenly along each axis, both ends included.
-
-    Args:
-        low: the box's lower corner, one number for each dimension.
-        high: its upper corner.
-        points: how many along each axis, at least 5.
-    """
+    """A box cut evenly along each axis, both ends included: its corners, and at least 5 points for each dimension."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -145,13 +139,8 @@ def solve(problem: Problem, grid: Grid, steps: int | None = None, *, keep: Seque
 
     Every number of steps that is accepted is stable; a smaller one is refused with the least that is not. A grid whose
     own smoothing exceeds the diffusion asked for is refused where that holds at most points and warned about where it
-    holds at some: the warning tells how many points would do.
-
-    Args:
-        problem: of the grid's dimension.
-        grid: where; see above for its walls.
-        steps: from t = 1 to t = 0; where none is given, the least that is stable.
-        keep: times in [0, 1].
+    holds at some: the warning tells how many points would do. Where no steps are given, they are the least that is
+    stable.
     """
     if problem.dimension != grid.dimension:
         raise UserError(f"grid has {grid.dimension} dimensions and the problem {problem.dimension}; they must agree")
@@ -348,21 +337,13 @@ class Expectation:
 def expectation(
     problem: Problem, points: Tensor, *, paths: int, steps: int, seed: int, confidence: float = 0.95
 ) -> Expectation:
-    """E[o(x(1)) | x(0) = point] over `paths` independent paths from each point.
+    """E[o(x(1)) | x(0) = point] over `paths` independent paths from each of the points, N×d.
 
-    Equal seeds give equal results; memory does not grow with `paths`.
-
-    Args:
-        problem: the fields.
-        points: N×d, finite.
-        paths: from each point, at least 2.
-        steps: of each path, at least 1.
-        seed: of the noise.
-        confidence: that the interval of one point holds the expectation, between 0 and 1.
+    Equal seeds give equal results; memory does not grow with `paths`. `confidence` is the probability that the interval
+    of one point holds the expectation.
     """
-    for name, value, least in (("paths", paths, 2), ("steps", steps, 1)):
-        if value < least:
-            raise UserError(f"{name}={value} must be at least {least}")
+    check_least("paths", paths, 2)
+    check_least("steps", steps, 1)
     if not 0 < confidence < 1:
         raise UserError(f"confidence={confidence:g} must lie between 0 and 1, such as 0.95")
     if points.ndim != 2 or points.shape[-1] != problem.dimension or not len(points):

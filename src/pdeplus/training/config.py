@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
+from importlib.resources.abc import Traversable
 from inspect import signature
 from pathlib import Path
 from textwrap import shorten
@@ -179,9 +180,28 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def presets() -> dict[str, str]:
-    """The packaged presets and what each is for (the first comment of its file)."""
-    files = sorted((f for f in PRESETS.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return {f.name.removesuffix(".toml"): f.read_text("utf-8").partition("\n")[0].lstrip("# ") for f in files}
+    """The packaged presets and what each is for."""
+    return purposes(PRESETS)
+
+
+def purposes(folder: Traversable) -> dict[str, str]:
+    """The TOML files of a folder by name, and what each is for: its first comment."""
+    files = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
+    texts = {name: file.read_text("utf-8") for name, file in sorted(files.items()) if not name.startswith("_")}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
+
+
+def find_toml(what: str, name: str | Path, folder: Traversable) -> Traversable:
+    """A .toml file of one's own, or the packaged one of this name; an unknown name is answered with the known ones."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise UserError(f"{what} {name}: there is no such file")
+        return path
+    known = purposes(folder)
+    if str(name) not in known:
+        raise unknown(f"{what} {str(name)!r}", str(name), list(known))
+    return folder / f"{name}.toml"
 
 
 def preset_settings(preset: str) -> list[str]:
@@ -343,21 +363,13 @@ def _table(key: str, value: Any) -> Mapping[str, Any]:
 
 def _read(preset: str | Path, extended: bool = False) -> dict[str, Any]:
     """A preset's tables, laid over those of the one it extends."""
-    path = Path(preset)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise UserError(f"preset {preset}: there is no such file")
-        file = path
-    elif str(preset) in presets():
-        file = PRESETS / f"{preset}.toml"
-    else:
-        raise unknown(f"preset {str(preset)!r}", str(preset), list(presets()))
+    file = find_toml("preset", preset, PRESETS)
     tables = read_toml(file, f"preset {preset}")
     base = tables.pop("extends", None)
     tables.setdefault("name", file.name.removesuffix(".toml"))
     if base is None:
         return _lay({}, tables)
-    beside = path.parent / str(base)  # a file's `extends` is relative to the file
+    beside = Path(preset).parent / str(base)  # a file's `extends` is relative to the file
     if extended:
         raise UserError(f"preset {preset} is extended and extends {base!r} itself; only one level is supported")
     return _lay(_read(beside if beside.suffix == ".toml" else str(base), extended=True), tables)

@@ -36,16 +36,8 @@ def train_step(
     """One step of any method: for each of its objectives zero, backward, step.
 
     Returns the losses' terms and the metrics, still on the device: nothing here waits for it but the
-    check that the loss is finite. Of several processes each steps with the mean of all their gradients.
-
-    Args:
-        model: prepared by the method.
-        method: gives the objectives.
-        batch: this process's images; several batches are parts of one, whose gradients are added up for one update.
-        optimizers: by the names that objectives use.
-        engine: where the work is done.
-        clip_norm: greatest norm of each optimiser's gradient; 0 for no clipping.
-        weight: of this process's loss, 1 on average over the processes.
+    check that the loss is finite. Of several processes each steps with the mean of all their gradients, where its own
+    loss has this weight, 1 on average. Several batches are parts of one, whose gradients are added up for one update.
     """
     parts = [batch] if isinstance(batch, Batch) else batch
     shares = [len(part.labels) / sum(len(each.labels) for each in parts) for part in parts]
@@ -102,13 +94,9 @@ def fit(
     with the same bits. All randomness comes from (seed, position) and, of several processes, from their number and
     the process's own; torch's global state is put back. Weights are the same in all processes after every step.
 
-    Args:
-        session: freshly opened.
-        resume: a checkpoint to go on from.
-        save: takes a step number and a checkpoint, at each epoch's end and every checkpoint_seconds.
-        on_step: called after each step, as `save` and `on_epoch` are, in the main process alone.
-        on_epoch: called after each epoch, before its checkpoint, with the progress and the network.
-        stop: asked after each step; once it says yes in any process, a checkpoint is saved and training ends in all.
+    `save`, `on_step` and `on_epoch` are called in the main process alone: at each epoch's end and every
+    checkpoint_seconds, after each step, and after each epoch, before its checkpoint. `stop` is asked after each step;
+    once it says yes in any process, a checkpoint is saved and training ends in all.
     """
     if resume is not None:
         restore(resume, session)

@@ -30,15 +30,11 @@ def build_optimizers(method: Method, model: nn.Module, settings: Train) -> dict[
     if settings.backbone_lr or settings.freeze_epochs:
         if head is None:
             raise UserError("train.backbone_lr and freeze_epochs need a network with a linear layer at its end")
-        return method.optimizers(model, partial(_tuning_optimizer, settings=settings, fresh=fresh_parameters(model)))
+        heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.weight is head]
+        parts = [*heads, *(m for m in model.modules() if isinstance(m, ADDBlock))]
+        fresh = {id(p) for part in parts for p in part.parameters()}  # what fine-tuning begins anew
+        return method.optimizers(model, partial(_tuning_optimizer, settings=settings, fresh=fresh))
     return method.optimizers(model, partial(build_optimizer, settings=settings, head=head))
-
-
-def fresh_parameters(model: nn.Module) -> set[int]:
-    """The identities of what fine-tuning begins anew: the parameters of the last linear layer and of ADD blocks."""
-    head = head_of(model)
-    parts = [m for m in model.modules() if isinstance(m, ADDBlock) or (isinstance(m, nn.Linear) and m.weight is head)]
-    return {id(p) for part in parts for p in part.parameters()}
 
 
 def _tuning_optimizer(parameters: Iterable[nn.Parameter], settings: Train, fresh: set[int]) -> Optimizer:

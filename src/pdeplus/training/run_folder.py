@@ -19,12 +19,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from .._lib.environment import written_by
-from .._lib.files import (
-    locked,
-    move_aside,
-    read_weights,
-    readable,
-)
+from .._lib.files import locked, move_aside, read_weights, readable
 from .._lib.long_work import held_back
 from .._lib.registry import build, check_value, find, users_code
 from .._lib.seeds import derive
@@ -34,8 +29,8 @@ from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..core.surgery import INPUT
 from ..data._pictures import Files
-from ..data.base import Images, Source, split
-from ..errors import RunFailed, Stopped, UserError, check_choice
+from ..data.base import Images, Source, Split, split
+from ..errors import RunFailed, Stopped, UserError, check_choice, reason_of
 from ..methods.base import Method
 from ..models._libraries import check_logits
 from ..models.base import build_model, check_image_size, facts_of, fit_images, mark_of
@@ -180,9 +175,8 @@ class Run:
         """The epoch that a selection means, and the file of its weights."""
         check_choice("selection", selection, Selection)
         sums, best = read_sums(self.path), self.path / "best.safetensors"
-        only = (
-            bool(sums) and best.name not in sums and not best.exists()
-        )  # shared: one epoch's, the last of its metrics
+        # a shared run has one epoch's weights, the last of its metrics
+        only = bool(sums) and best.name not in sums and not best.exists()
         path = self.path / "model.safetensors" if only or selection == "last" else best
         scores = [score_of(record) for record in self.metrics]
         if not path.is_file() or not self.finished:
@@ -210,7 +204,7 @@ class Run:
         try:
             model = build_network(config, build_method(config), expects)
         except (RuntimeError, MemoryError, OverflowError) as error:
-            reason = textwrap.shorten(str(error), 200, placeholder=" …")
+            reason = reason_of(error, 200)
             raise UserError(f"{self.path}: the network of its config.toml cannot be built: {reason}") from error
         try:
             model.load_state_dict(weights)
@@ -350,8 +344,7 @@ def prepare(config: Config, *, start: bool = True, before: Expects | None = None
     A run that goes on has been trained with the pictures, and the facts of its network, of `before`.
     """
     source, method = build_source(config), build_method(config)
-    parts = split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
-    parts = replace(parts, transform=transform_of(config, source))
+    parts = replace(split_of(config, source), transform=transform_of(config, source))
     facts = before.facts if before else None
     facts = facts or facts_of(config.model.name, config.model.options)
     if facts is not None:  # with what the data set does in place of it
@@ -361,9 +354,8 @@ def prepare(config: Config, *, start: bool = True, before: Expects | None = None
     pictures = stored.fingerprint() if isinstance(stored, Files) else ""
     if before and before.pictures and before.pictures != pictures:
         way_out = "put them back as they were, or train anew"
-        raise UserError(
-            f"the pictures of {config.data.name} have changed since the run began, in name or size; {way_out}"
-        )
+        changed = "have changed since the run began, in name or size"
+        raise UserError(f"the pictures of {config.data.name} {changed}; {way_out}")
     expects = replace(expects_of(source, parts.validation), facts=facts, pictures=pictures)
     network = build_network(config, method, expects, start=start)
     check_batch_size(network, config.train.batch_size)
@@ -406,11 +398,11 @@ def run_session(
             done = f"{len(session.progress.history)} of {session.settings.epochs} epochs are done"
             raise type(error)(f"{str(error) or 'interrupted'}, {done}; {go_on}") from error
         except UserError as error:  # such as a picture that is gone
-            raise UserError(str(error) if "--resume" in str(error) else f"{error}; fix this, then {go_on}") from error
+            told = str(error) if "--resume" in str(error) else f"{error}; fix this, then {go_on}"
+            raise UserError(told) from error
         except RunFailed as error:
-            raise RunFailed(
-                f"{error}: pdeplus train --resume {folder} train.lr={session.settings.lr / 5:.2g}"
-            ) from error
+            slower = f"train.lr={session.settings.lr / 5:.2g}"
+            raise RunFailed(f"{error}: pdeplus train --resume {folder} {slower}") from error
     return run
 
 
@@ -418,6 +410,11 @@ def build_source(config: Config) -> Source:
     """The configured data set."""
     own = {key: value for key, value in config.data.options.items() if key != "transform"}
     return build("data", config.data.name, own)
+
+
+def split_of(config: Config, source: Source) -> Split:
+    """The run's own training and validation images, of its data set."""
+    return split(source, validation=config.train.validation, limit=config.train.limit, seed=config.seed)
 
 
 def transform_of(config: Config, source: Source) -> Augmentor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ def shifted(validation: Images, seed: int) -> Images | None:
     """
     images = validation.take(torch.arange(min(len(validation), MOST)))
     if isinstance(images.stored, Files) and images.stored.kept is None:
-        place_of = {row: place for place, row in enumerate(images.stored.chosen.tolist())}
+        place_of = {row: place for place, row in enumerate(cast(list[int], images.stored.chosen.tolist()))}
 
         def change(pixels: Tensor, rows: Sequence[int]) -> Tensor:
             return _corrupted(pixels, [place_of[row] for row in rows], seed)

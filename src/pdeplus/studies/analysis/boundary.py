@@ -13,11 +13,12 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from ...errors import UserError
+from ...core.network import device_of
+from ...errors import check_least
 from ...reports.figures import Figure, Row, Spec
 from ...training.run_folder import Run
 from .figures import faceted, values
-from .probes import Question, Section, counted, device_of, in_batches, lengths, plain, scopes
+from .probes import Question, Section, counted, in_batches, lengths, plain, scopes
 
 RIVALS = 4
 """How many other classes are looked at, the likeliest ones."""
@@ -32,8 +33,7 @@ def boundary_distances(model: nn.Module, images: Tensor, rivals: int = RIVALS) -
 
     Images are N×C×H×W in [0, 1]; logits without noise count, of the class and the likeliest `rivals` of it.
     """
-    if rivals < 1:
-        raise UserError(f"rivals={rivals} must be at least 1")
+    check_least("rivals", rivals, 1)
     return torch.cat([_distances(model, x, rivals) for x in in_batches(images.to(device_of(model)))]).cpu()
 
 

@@ -21,8 +21,9 @@ from ...core.surgery import add_blocks_of
 from ...errors import UserError
 from ...methods.base import overlaps_of
 from ...reports.figures import Figure, Row
+from ...reports.tables import spaced
 from ...training.run_folder import Run, build_method, build_source, transform_of
-from .figures import faceted, in_words, line_at, over_epochs
+from .figures import faceted, line_at, over_epochs
 from .probes import AUGMENTATIONS, Question, Section, counted, features, held_out, in_batches, network_of, scopes
 
 LIMIT = 2.0
@@ -32,28 +33,15 @@ PER_OCTAVE, OCTAVES = 200, (-20, 20)
 
 
 @torch.no_grad()
-def coverage_ratio(
-    model: nn.Module,
-    images: Tensor,
-    views: Tensor,
-    *,
-    noisy: bool = False,
-    generator: torch.Generator | None = None,
-) -> list[Row]:
+def coverage_ratio(model: nn.Module, images: Tensor, views: Tensor) -> list[Row]:
     """How far each ADD block's features of a view lie from the image's, in σ of the image: a row for each block.
 
     A row has block, ratio (mean over elements), median, within (share of elements with a ratio of at most 2) and zero
     (share of elements with σ = 0, which a ReLU head gives). An element with σ = 0 has no ratio: it counts as not
     within and is left out of ratio and median, which are None where every element is such.
 
-    μ and h come from passes without noise and σ = g_φ(μ): the network as it predicts, so that nothing is drawn and
-    σ is the scope of the very features the view is compared with.
-
-    Args:
-        model: a network with ADD blocks; evaluated in eval mode and left in its own.
-        images: N×C×H×W in [0, 1].
-        views: the same images augmented, in the same order.
-        noisy: take μ and σ from a diffused pass of the images, as training does, with the generator's noise.
+    Images and their views are N×C×H×W in [0, 1]. μ and h come from passes without noise and σ = g_φ(μ): the network as
+    it predicts, so that nothing is drawn and σ is the scope of the very features the view is compared with.
     """
     add_blocks_of(model)
     if images.shape != views.shape or not len(images):
@@ -61,7 +49,7 @@ def coverage_ratio(
         raise UserError(f"images and views are {shapes}; give one view of each of at least one image")
     tallies = dict[str, _Tally]()
     for x, view in zip(in_batches(images), in_batches(views), strict=True):
-        for scope, h in zip(scopes(model, x, noisy, generator), features(model, view), strict=True):
+        for scope, h in zip(scopes(model, x), features(model, view), strict=True):
             tallies.setdefault(scope.block, _Tally()).add((h - scope.mean).abs(), scope.scale)
     return [{"block": name, **tally.row()} for name, tally in tallies.items()]
 
@@ -77,13 +65,8 @@ def coverage_over_training(
     """The coverage of each augmentation's views at every epoch whose weights the run kept, and at the last.
 
     A row has epoch, augmentation, what `coverage_ratio` gives, and images, how many there are. These are held-out
-    validation images of the run, never test images; images and views are the same at every epoch.
-
-    Args:
-        run: finished, with ADD blocks and kept weights.
-        augmentors: by the name that the rows call them; the paper takes those the run did not train with.
-        seed: of the choice of at most so many images, and of the views.
-        watch: told of every augmentation at every epoch.
+    validation images of the run, never test images; the seed chooses at most so many of them, and makes the views,
+    which are the same at every epoch. The paper takes augmentations that the run did not train with.
     """
     if not augmentors:
         raise UserError("augmentors is empty; name at least one augmentation to test with")
@@ -124,7 +107,7 @@ def coverage_section(question: Question, gaps: list[str]) -> Section:
 
     def rows_of(label: str, run: Run) -> list[Row]:
         seen = overlaps_of(build_method(run.config), transform_of(run.config, build_source(run.config)))
-        unseen = {in_words(name): make for name, make in AUGMENTATIONS.items() if name not in seen}
+        unseen = {spaced(name): make for name, make in AUGMENTATIONS.items() if name not in seen}
         with counting_bar(f"coverage of {label}", None, "pass") as count:
             found = coverage_over_training(run, unseen, images=question.images, seed=question.seed, watch=count)
         name = trained[label] + f", {label}" * (trained[label] in shared)
@@ -147,7 +130,7 @@ def coverage_section(question: Question, gaps: list[str]) -> Section:
 def _trained_with(run: Run) -> str:
     """The method's own augmentations, in words."""
     names = [name for name in overlaps_of(build_method(run.config), Identity()) if name != "identity"]
-    return ", ".join(map(in_words, names)) or "no augmentation"
+    return ", ".join(map(spaced, names)) or "no augmentation"
 
 
 def _weights(run: Run) -> dict[int, Path]:

@@ -113,11 +113,6 @@ def values(rows: Iterable[Row], field: str) -> list[Any]:
     return list(dict.fromkeys(row[field] for row in rows))
 
 
-def in_words(name: str) -> str:
-    """A corruption's or augmentation's name for people."""
-    return name.replace("_", " ")
-
-
 def _header(rows: Sequence[Row], field: str, length: int) -> Spec:
     """Words no longer than the panel they stand at, with room for a line between them and it."""
     looks = {"labelFontSize": 12, "labelPadding": 14, "labelLimit": length + SPACING // 2}

@@ -14,13 +14,13 @@ from ...augment.brightness import Brightness
 from ...augment.gaussian_noise import GaussianNoise
 from ...augment.rotation import Rotation
 from ...core.context import diffusion, no_diffusion
-from ...core.network import evaluating, logits_of
+from ...core.network import device_of, evaluating, logits_of
 from ...core.surgery import add_blocks_of
-from ...data.base import Images, split
-from ...errors import UserError, check_choice
+from ...data.base import Images
+from ...errors import UserError, check_choice, check_least
 from ...evaluation.tested_models import Outputs
 from ...reports.figures import Figure, Row
-from ...training.run_folder import Run, build_source
+from ...training.run_folder import Run, build_source, split_of
 
 BATCH = 64
 """Images per pass: what bounds the memory."""
@@ -77,24 +77,15 @@ def counted(images: Mapping[str, int]) -> str:
 
 def held_out(run: Run, images: int, seed: int) -> Images:
     """At most so many of the run's validation images, drawn by `seed`; none was learnt from, none is a test image."""
-    if images < 1:
-        raise UserError(f"images={images} must be at least 1")
-    config = run.config
-    train = config.train
-    parts = split(build_source(config), validation=train.validation, limit=train.limit, seed=config.seed)
-    order = torch.randperm(len(parts.validation), generator=generator_for(seed, "analysis images"))
-    return parts.validation.take(order[:images])
+    check_least("images", images, 1)
+    validation = split_of(run.config, build_source(run.config)).validation
+    order = torch.randperm(len(validation), generator=generator_for(seed, "analysis images"))
+    return validation.take(order[:images])
 
 
 def network_of(run: Run, weights: Path) -> nn.Module:
     """The run's network with these weights, in eval mode, on the GPU where there is one."""
     return run.load_weights(weights).to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where its parameters are; the CPU for a network that has none."""
-    first = next(model.parameters(), None)
-    return first.device if first is not None else torch.device("cpu")
 
 
 def in_batches(x: Tensor) -> list[Tensor]:
@@ -134,15 +125,11 @@ class Scope(NamedTuple):
     scale: Tensor
 
 
-def scopes(model: nn.Module, x: Tensor, noisy: bool = False, generator: torch.Generator | None = None) -> list[Scope]:
-    """Of each ADD block its features h_l for the mean, and σ_l = g_φl(h_l), in a pass without noise.
-
-    With `noisy` in a diffused pass, whose noise the later blocks see.
-    """
+def scopes(model: nn.Module, x: Tensor) -> list[Scope]:
+    """Of each ADD block its features h_l for the mean, and σ_l = g_φl(h_l), in a pass without noise."""
     blocks = {block.name: block for block in add_blocks_of(model)}
     with evaluating(model):
-        with diffusion(model, active=noisy, generator=generator) as trace:
+        with diffusion(model, active=False) as trace:
             model(x.to(device_of(model)))
         found = zip(trace.names, trace.means, strict=True)
-        scales = trace.scales if noisy else [blocks[name].scale(h) for name, h in found]
-    return [Scope(*one) for one in zip(trace.names, trace.means, scales, strict=True)]
+        return [Scope(name, h, blocks[name].scale(h)) for name, h in found]

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from ..._lib.long_work import Count, counting_bar
 from ..._lib.seeds import generator_for
+from ...core.network import device_of
 from ...errors import UserError
 from ...evaluation.tested_models import Outputs
 from ...reports.figures import SIZE, Figure, Row, Spec, series_encoding
+from ...reports.tables import spaced
 from ...training.run_folder import Run
-from .figures import in_words
-from .probes import AUGMENTATIONS, Question, Section, counted, device_of, in_batches, lengths, plain
+from .probes import AUGMENTATIONS, Question, Section, counted, in_batches, lengths, plain
 
 NORMS = (0.1, 1.0, 10.0)
 DIRECTIONS = 4
@@ -72,12 +73,7 @@ def smoothness_rows(
 
     Directions are "to NAME" for each of the views, "random, length N" for each norm, and "steepest". Images that a
     view leaves as they are have no slope towards it and are not counted. The network's outputs without noise count.
-
-    Args:
-        images: N×C×H×W in [0, 1], as is each of the views.
-        norms: Euclidean lengths of the random changes.
-        seed: of the random directions.
-        watch: told of every direction.
+    Images and views are N×C×H×W in [0, 1].
     """
     function, device = plain(model, of), device_of(model)
     parts = [x.to(device) for x in in_batches(images)]
@@ -129,7 +125,7 @@ def smoothness_section(question: Question, gaps: list[str]) -> Section:
         network, chosen = question.best_network(run)
         x = chosen.floats()
         views = {
-            in_words(name): make(x, generator_for(question.seed, "smoothness", name))
+            spaced(name): make(x, generator_for(question.seed, "smoothness", name))
             for name, make in AUGMENTATIONS.items()
         }
         with counting_bar(f"smoothness of {label}", None, "direction") as count:

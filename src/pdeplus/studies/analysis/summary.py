@@ -10,11 +10,11 @@ from pathlib import Path
 from ..._lib.files import write_file
 from ..._lib.registry import require
 from ...corruptions.base import SEVERITIES
-from ...errors import UserError
-from ...evaluation.records import CLEAN, Record, read_records
+from ...errors import UserError, check_least
+from ...evaluation.records import CLEAN, RECORDS, Record, read_records
 from ...reports.charts import ACCURACY, LOSS, SIGMA, severity_lines
 from ...reports.figures import Figure, Row, Spec
-from ...reports.inputs import RECORDS, groups_of
+from ...reports.inputs import groups_of
 from ...reports.tables import MISSING, Table, escape_markdown
 from ...training.run_folder import Run, build_method
 from .boundary import boundary_section
@@ -28,15 +28,10 @@ def analyse(runs: Sequence[Run], out: str | Path, *, images: int = 256, seed: in
     """Write every analysis that the runs allow into a folder, and return its summary.md.
 
     Each figure comes as PNG, SVG and PDF, each table as CSV; files of an earlier analysis are replaced. What a run does
-    not allow is said in the summary; that nothing at all can be analysed is an error.
-
-    Args:
-        runs: at least one; they may differ in everything.
-        images: at most so many of each run's validation images, which were never learnt from.
-        seed: of the choice of images, of the views and of the random directions.
+    not allow is said in the summary; that nothing at all can be analysed is an error. Of each run at most so many
+    validation images are used, which were never learnt from.
     """
-    if images < 1:
-        raise UserError(f"images={images} must be at least 1")
+    check_least("images", images, 1)
     require("vl_convert", purpose="pdeplus analyse", extra="plots")  # before any network is run
     question = Question(runs=label_runs(runs), images=images, seed=seed)
     folder, gaps, sections = Path(out), dict[str, list[str]](), dict[str, Section]()
@@ -115,11 +110,7 @@ CURVES = {
 
 
 def curve_rows(runs: Mapping[str, Run]) -> list[Row]:
-    """Run (its label), epoch, metric and value, accuracies in per cent; a run has what its method logs of the four.
-
-    The losses and the training accuracy are means over an epoch while the network learns, with noise and on augmented
-    images where the method has them; the validation accuracy is that of the network as it predicts, after the epoch.
-    """
+    """Run (its label), epoch, metric and value, accuracies in per cent; a run has what its method logs of the four."""
     rows = [
         {"run": label, "epoch": record["epoch"], "metric": shown, "value": unit * record[name]}
         for name, (shown, unit) in CURVES.items()

@@ -8,9 +8,9 @@ from ...corruptions.suite import CORRUPTIONS
 from ...evaluation.metrics import Estimate
 from ...evaluation.summary import accuracies_by_test, corruption_accuracies, severity_accuracies
 from ...reports.figures import Figure, Row
-from ...reports.tables import MISSING, Table, percent
+from ...reports.tables import MISSING, Table, percent, spaced
 from ..analysis.coverage import coverage_figure, coverage_over_training
-from ..analysis.figures import RED, in_words
+from ..analysis.figures import RED
 from ..analysis.summary import curve_rows, curves_figure, scale_figure, scale_rows, severity_figure, severity_rows
 from ..study import Outcome, Study, first_records, paper_rows, series_by_label
 
@@ -24,12 +24,10 @@ def distributions(study: Study) -> Outcome:
     for label, group in series_by_label(study.done).items():
         found = {name: value for (name, _), value in accuracies_by_test(group[0]).items()}
         rows.append((label, *(percent(found.get(name), 1) for name in ("clean", *names))))
-        bars += [
-            {"trained": label, "test": in_words(name), **_shown(found[name], 3)} for name in names if name in found
-        ]
+        bars += [{"trained": label, "test": spaced(name), **_shown(found[name], 3)} for name in names if name in found]
     _mark_best(bars, "test")
     note = "accuracy in per cent on test images under each augmentation; the paper gives its bars without numbers"
-    table = study.table(("trained on", "clean", *map(in_words, names)), rows, note)
+    table = study.table(("trained on", "clean", *map(spaced, names)), rows, note)
     order = list(dict.fromkeys(bar["trained"] for bar in bars))
     tests = list(dict.fromkeys(bar["test"] for bar in bars))
     x = {"field": "trained", "type": "nominal", "sort": order, "title": "trained with", "axis": {"labelAngle": -45}}
@@ -50,9 +48,9 @@ def distributions(study: Study) -> Outcome:
 def heat(study: Study) -> Outcome:
     """Fixed against adaptive diffusion: a heat map of accuracy under each corruption, of which the best has a frame."""
     found = {label: corruption_accuracies(group[0]) for label, group in series_by_label(study.done).items()}
-    rows = [(in_words(name), *(percent(each.get(name), 1) for each in found.values())) for name in CORRUPTIONS]
+    rows = [(spaced(name), *(percent(each.get(name), 1) for each in found.values())) for name in CORRUPTIONS]
     squares: list[Row] = [
-        {"corruption": in_words(name), "network": label, **_shown(each[name], 2)}
+        {"corruption": spaced(name), "network": label, **_shown(each[name], 2)}
         for label, each in found.items()
         for name in CORRUPTIONS
         if name in each
@@ -60,7 +58,7 @@ def heat(study: Study) -> Outcome:
     _mark_best(squares, "corruption")
     note = "accuracy in per cent, mean over five severities; the paper gives this as a figure without numbers"
     table = study.table(("corruption", *found), rows, note)
-    names = [in_words(name) for name in CORRUPTIONS]
+    names = [spaced(name) for name in CORRUPTIONS]
     axis = {"labelAngle": 0, "orient": "top", "labelLimit": 120}
     x = {"field": "network", "type": "nominal", "sort": list(found), "title": "scale of the diffusion", "axis": axis}
     y = {"field": "corruption", "type": "nominal", "sort": names, "title": None}
@@ -115,7 +113,7 @@ def coverage(study: Study) -> Outcome:
 
     A row of panels for each training augmentation, and a table of the last epoch.
     """
-    augmentors = {in_words(name): build("augment", name, {}) for name in study.options["augmentations"]}
+    augmentors = {spaced(name): build("augment", name, {}) for name in study.options["augmentations"]}
     rows = list[Row]()
     for one in study.done:
         if one.cell.config.seed == 0:

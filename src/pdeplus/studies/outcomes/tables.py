@@ -18,8 +18,8 @@ from ...evaluation.summary import (
 from ...reports.figures import Figure, Row
 from ...reports.inputs import gather
 from ...reports.page import compose, page_text
-from ...reports.tables import MISSING, Table, percent
-from ..analysis.figures import dots_figure, in_words
+from ...reports.tables import MISSING, Table, percent, spaced
+from ..analysis.figures import dots_figure
 from ..cells import Done
 from ..experiment import load_experiment
 from ..study import Line, Outcome, Study, describe_place, lines_of, paper_rows
@@ -143,7 +143,8 @@ def selection(study: Study) -> Outcome:
         mine = [one for one in study.done if one.cell.label == label]
         found = [scores(series_of(one.records)[0]) for one in mine]
         clean, shifted = (estimate([one[name].mean for one in found]) for name in ("clean", "domains"))
-        severe = estimate([_severe(one) for one in mine])
+        worst = [[r.accuracy for r in one.records if r.corruption.endswith(" 5")] for one in mine]
+        severe = estimate([sum(each) / len(each) for each in worst])
         own, epochs = mine[0].records[0].train_flops, mine[0].cell.config.train.epochs
         spent = (
             MISSING if own is None else f"{own / 1e15:.3f}",
@@ -158,12 +159,6 @@ def selection(study: Study) -> Outcome:
     figure = dots_figure("selection", study.caption("held-out images"), drawn, "accuracy, %")
     table = study.table(columns, best_first, *SELECTION_NOTES)
     return Outcome(tables=[table], figures=[figure], rows={"selection": drawn})
-
-
-def _severe(one: Done) -> float:
-    """Mean accuracy at severity 5."""
-    worst = [record.accuracy for record in one.records if record.corruption.endswith(" 5")]
-    return sum(worst) / len(worst)
 
 
 def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Done], lines: Sequence[Line]) -> Table:
@@ -215,8 +210,8 @@ def domains(study: Study) -> Outcome:
             gains = [_difference(line.series, first[other]) if other in first else MISSING for other in against]
             theirs = [paper.get(label, {}).get(name) or MISSING for name in (*sources, "mean")]
             rows.append((source, label, *ours, *gains, *theirs))
-            dots += [_dot(in_words(source), line.series.label, mean)] if mean else []
-    columns = [*map(in_words, sources), "mean"]
+            dots += [_dot(spaced(source), line.series.label, mean)] if mean else []
+    columns = [*map(spaced, sources), "mean"]
     beside = (*(f"against {other}" for other in against), *(f"paper: {column}" for column in columns))
     table = study.table(("source", "method", "own domain", *columns, *beside), rows, *DOMAINS_NOTES)
     caption = study.caption("learnt from one domain, tested on the others; dots: means, bars: lowest to highest seed")
@@ -232,7 +227,7 @@ def per_corruption(study: Study) -> Outcome:
     """Table 3: accuracy under each corruption over all severities, mCE and rmCE; the paper's row is below ours."""
     second = study.columns({})
     titles = [*(title for title, _ in TOTALS.values()), *second.values()]
-    columns = ("method", *map(in_words, CORRUPTIONS), *titles)
+    columns = ("method", *map(spaced, CORRUPTIONS), *titles)
     names = (*CORRUPTIONS, *(column for _, column in TOTALS.values()))
     note = "accuracies in per cent, mean over the five severities; a paper's row is below ours where it has one"
     tables = list[Table]()
