@@ -255,7 +255,7 @@ def _corrupted(
 
         if name in own or not KEPT.limit:
             return Images(make(), batch.labels).floats()
-        images = hashlib.sha256(batch.images.contiguous().numpy()).digest()
+        images = hashlib.sha256(batch.images.contiguous().numpy().tobytes()).digest()
         return Images(KEPT.get((about, name, severity, tuple(among_all), images), make), batch.labels).floats()
 
     sets = [TestSet(n, s, clean.read, partial(change, name=n, severity=s)) for n, s in wanted]
