@@ -84,7 +84,7 @@ def test_every_experiment_runs_at_size_smoke(home, name):
 def test_full_size_is_the_papers():
     experiment = load_experiment("table1_cifar10")
     cells = plan(experiment, experiment.sizes["full"])
-    assert len(cells) == 5 * 17
+    assert len(cells) == 5 * 18
     for cell in cells:
         assert cell.config.train.epochs == 200
         assert cell.config.train.limit == 0
