@@ -13,6 +13,7 @@ METHODS = {
     "ERM": Case(preset="erm"),
     "AugMix": Case(preset="erm", settings=("method.name=augmix",)),
     "PDE+": Case(preset="pde_plus"),
+    "PDE+ in stages": Case(preset="pde_plus_stages"),
 }
 STEPS = 3
 BARE, WHOLE = "bare step", "step of an epoch"

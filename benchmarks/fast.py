@@ -30,7 +30,8 @@ ARMS = {
     "AugMix": ("method.name=augmix",),
     "AugMix + JSD": ("method.name=augmix", "method.jsd=12"),
     "PDE+": ("method.name=pde_plus",),
-    "PDE+, diffused twins": ("method.name=pde_plus", "method.twins=diffused"),
+    "PDE+ in stages": ("method.name=pde_plus_stages",),
+    "PDE+ in stages, diffused twins": ("method.name=pde_plus_stages", "method.twins=diffused"),
     "two views + JSD": ("method.name=two_views",),
     "HybridAugment++": ("method.name=hybrid_augment",),
 }

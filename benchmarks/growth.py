@@ -61,13 +61,13 @@ def measured(base: Case, rounds: int, quick: bool) -> Iterator[tuple[str, str, C
     for axis, series, makes in makes_of(base, quick):
         times = take_turns({x: make() for x, make in makes.items()}, rounds, steady=True)
         yield axis, series, times, {x: peak_memory(make) for x, make in makes.items()}, ()
-    for series, preset in (("PDE+", "pde_plus"),) if quick else (("ERM", "erm"), ("PDE+", "pde_plus")):
+    for series, preset in (("PDE+", "pde_plus_stages"),) if quick else (("ERM", "erm"), ("PDE+", "pde_plus_stages")):
         yield PROCESSES, series, *several_processes(replace(base, preset=preset), (2,) if quick else (1, 2), rounds)
 
 
 def makes_of(base: Case, quick: bool) -> Iterator[tuple[str, str, dict[int, Make]]]:
     """What is varied, the method, and the work at each value; `quick` takes two values of what differs most."""
-    pde, passes = replace(base, preset="pde_plus"), (1, 2) if quick else (1, 2, 5, 10, 20)
+    pde, passes = replace(base, preset="pde_plus_stages"), (1, 2) if quick else (1, 2, 5, 10, 20)
     sizes = {"width": (8, 16, 32, 64), "batch": (16, 32, 64, 128, 256), "size": (16, 32, 64)}
     for field, values in ({"width": (8, 16)} if quick else sizes).items():
         for series, case in (("ERM", base), ("PDE+", pde)):

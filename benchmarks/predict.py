@@ -12,7 +12,7 @@ BARE, OFF = "bare network", "diffusion off (E = 0)"
 def measure(effort: Effort) -> Iterator[Result]:
     """One table against the bare network, one against a noisy pass."""
     bare, rounds = Case(preset="erm", width=64, batch=32).tiny_if(effort.quick), effort.turns(15)
-    diffused = replace(bare, preset="pde_plus")
+    diffused = replace(bare, preset="pde_plus_stages")
     noisy = {f"E = {samples}": prediction(diffused, samples) for samples in (1, 10)}
     arms = {BARE: prediction(bare, 0), OFF: prediction(diffused, 0)} | noisy
     each = {name: 1000 * seconds / bare.batch for name, seconds in take_turns(arms, rounds).items()}

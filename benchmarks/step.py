@@ -21,10 +21,10 @@ ARMS = {
     "ERM": ("erm",),
     "authors": ("authors", "train.channels_last=false"),
     "authors, channels-last": ("authors",),
-    "alternating": ("pde_plus", "method.schedule=alternating", "method.block=paper", "method.twins=plain"),
-    "fused, the paper's block": ("pde_plus", "method.block=paper", "method.twins=plain"),
-    "fused, light block": ("pde_plus", "method.block=light", "method.twins=plain"),
-    "fused, light block, diffused twins": ("pde_plus", "method.block=light", "method.twins=diffused"),
+    "alternating": ("pde_plus_stages", "method.schedule=alternating", "method.block=paper", "method.twins=plain"),
+    "fused, the paper's block": ("pde_plus_stages", "method.block=paper", "method.twins=plain"),
+    "fused, light block": ("pde_plus_stages", "method.block=light", "method.twins=plain"),
+    "fused, light block, diffused twins": ("pde_plus_stages", "method.block=light", "method.twins=diffused"),
     "default": ("pde_plus",),
 }
 """Presets with settings."""

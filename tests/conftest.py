@@ -65,7 +65,7 @@ def erm(tmp_path_factory) -> Run:
 @pytest.fixture(scope="session")
 def pde(tmp_path_factory) -> Run:
     """The same with ADD blocks."""
-    return trained(tmp_path_factory.mktemp("pde") / "run", "train.limit=300")
+    return trained(tmp_path_factory.mktemp("pde") / "run", "method.name=pde_plus_stages", "train.limit=300")
 
 
 @pytest.fixture(scope="session")

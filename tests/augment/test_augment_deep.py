@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
 
 def test_training_learns_to_reconstruct_and_repeats(trained):
     x = pictures(64) / 255
-    weights = network.load(Path(trained.weights))
+    weights = network.load(Path(trained.weights), 0)
     error = (network.reconstruct(weights, x) - x).square().mean()
     start = network.reconstruct(network.initial_weights(3, 12, 2, seeded()), x)
     assert error < 0.02 < (start - x).square().mean()
@@ -56,7 +56,7 @@ def test_groups_are_distorted_differently_and_look_like_the_images(trained):
     out = trained(x, seeded())
     different = {tuple(o.flatten().tolist()) for o in out}
     assert 3 < len(different) <= 6  # six groups of eight
-    plain = network.reconstruct(network.load(Path(trained.weights)), image).clamp(0, 1)
+    plain = network.reconstruct(network.load(Path(trained.weights), 0), image).clamp(0, 1)
     distance = (out - plain).square().mean((1, 2, 3))
     assert distance.max() > 1e-4
     correlation = torch.corrcoef(torch.stack([image.flatten(), out.mean(0).flatten()]))[0, 1]
@@ -64,7 +64,7 @@ def test_groups_are_distorted_differently_and_look_like_the_images(trained):
 
 
 def test_the_loaded_weights_are_never_changed(trained):
-    before = network.load(Path(trained.weights))
+    before = network.load(Path(trained.weights), 0)
     kept = {name: w.clone() for name, w in before.items()}
     for seed in range(8):
         changed = distort_weights(before, seeded(seed))

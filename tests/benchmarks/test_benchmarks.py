@@ -98,7 +98,7 @@ def test_files_have_all_rows_and_where_they_come_from(shown):
 def test_ratios_are_quotients_of_the_figures(shown):
     bases = {"step, time": "ERM", "step, speed": "authors", "step, peak": "authors", "predict:": "bare network"}
     bases |= {"step, arithmetic": "matrix product, at best", "predict, noisy": "E = 1", "table1, CIFAR-10": "ERM"}
-    bases |= {f"epoch of {name}": "bare step" for name in ("ERM", "AugMix", "PDE+")}
+    bases |= {f"epoch of {name}": "bare step" for name in ("ERM", "AugMix", "PDE+", "PDE+ in stages")}
     bases |= {f"evaluate against {base}": base for base in ("plain eager loop", "bare forward of the fast copy")}
     bases |= {f"corruptions, {constants}": "all" for constants in ("cifar", "tiny")} | {
         "C̄": "all",
@@ -240,7 +240,7 @@ def test_rounds_of_a_benchmark_and_of_the_user():
 
 def test_operations_of_a_step_by_hand():
     f, a, stem = resnet18(8, 16), add_blocks(8, 16), conv(3, 8, 3, 16)
-    case = Case(preset="pde_plus", settings=("method.block=paper",), **QUICK)
+    case = Case(preset="pde_plus_stages", settings=("method.block=paper",), **QUICK)
     assert operations(case) == 4 * (7 * f + 3.5 * a - 2 * stem) == operations_of(bare_step(case))
     assert operations(Case(preset="authors", **QUICK)) == 4 * (12 * f + 9 * a - 4 * stem - 4 * 2 * 64 * 10)
 
@@ -262,18 +262,18 @@ def test_table1_of_erm_and_of_pde_plus_by_hand():
     f = resnet18(64, 32, 100)
     found = operations_of_table1(load_config("erm", ["train.epochs=200"]), data, 760_000)
     assert found == 200 * 45_000 * (3 * f - conv(3, 64, 3, 32)) + f * (200 * 7000 + 760_000)
-    small = load_config("pde_plus", ["model.width=8", "data.name=tiny_imagenet", "data.size=16"])
+    small = load_config("pde_plus_stages", ["model.width=8", "data.name=tiny_imagenet", "data.size=16"])
     more = operations_of_table1(small, data, 10) - operations_of_table1(small, data, 0)
     assert more == pytest.approx(10 * resnet18(8, 16, 100), rel=1e-6)
 
 
 def test_an_epoch_is_the_real_loop_with_augmentation():
-    session = open_case(Case(preset="pde_plus", **QUICK), bare=False, batches=3)
+    session = open_case(Case(preset="pde_plus_stages", **QUICK), bare=False, batches=3)
     before = torch.get_rng_state()
     epoch(session)
     assert torch.equal(before, torch.get_rng_state())
     assert (session.progress.epoch, session.progress.batch) == (1, 0)
-    assert session.method.augmentor != open_case(Case(preset="pde_plus", **QUICK)).method.augmentor
+    assert session.method.augmentor != open_case(Case(preset="pde_plus_stages", **QUICK)).method.augmentor
 
 
 def allocate(mebibytes: int):

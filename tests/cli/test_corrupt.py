@@ -70,7 +70,7 @@ def test_cbar_by_its_suite(capsys, tmp_path):
     code, out, err = answer(capsys, "corrupt", "my pictures", "--suite", "cbar", "--sheet", "sheet.png")
     assert (code, out, err) == (0, "sheet.png\n", "")
     code, out, err = answer(capsys, "list", "corruptions")
-    assert "\nripple                          cbar            Waves along both axes.\n" in out
+    assert "\nripple                          cbar                Waves along both axes.\n" in out
 
 
 @pytest.mark.parametrize(

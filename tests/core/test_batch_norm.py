@@ -63,7 +63,16 @@ def test_recalibration_leaves_add_blocks_alone(net, x):
     assert all(torch.equal(blocks[k], v) for k, v in changed.add_blocks.state_dict().items())
 
 
-@pytest.mark.parametrize("settings", [["twins=diffused"], ["name=fixed_diffusion"], ["name=rse"], ["name=en_resnet"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["name=pde_plus"],
+        ["name=pde_plus_stages", "twins=diffused"],
+        ["name=fixed_diffusion"],
+        ["name=rse"],
+        ["name=en_resnet"],
+    ],
+)
 def test_split_is_refused_where_no_pass_is_plain(settings):
     split = ["train.batch_norm=split", "train.limit=20", "model.width=4"]
     config = pp.load_config("demo", [*(f"method.{one}" for one in settings), *split])

@@ -19,6 +19,9 @@ def light_blocks(width: int, side: int) -> tuple[int, int]:
 
 
 def trained_flops(width: int, side: int, *overrides: str) -> float:
+    """A training step's FLOPs; without another method, of PDE+ in stages."""
+    named = any(one.startswith("method.name=") for one in overrides)
+    overrides = overrides if named else ("method.name=pde_plus_stages", *overrides)
     config = pp.load_config("demo", [f"model.width={width}", *overrides])
     expects = Expects(classes=tuple("0123456789"), shape=(3, side, side))
     return training_flops(config, build_method(config), expects, 100) / 100
@@ -76,6 +79,15 @@ def test_pde_plus_training_against_the_papers_cost():
     assert counted == pytest.approx(model - 2.5 * a, rel=0.01)
     ratio = counted / trained_flops(8, 16, "method.name=erm")
     assert 3.3 < ratio < 13 / 3  # with A ≈ F: (13 - 2.5) / 3 = 3.5; 3.65 in time, on a CPU
+
+
+def test_pde_plus_on_images_costs_a_step_of_erm_and_its_block():
+    """Its block: 3×3 from 3 to 16 channels, one linear map back; for each, forward and the gradient of the weights."""
+    width, side = 8, 16
+    forward = conv(3, 16, 3, side) + conv(16, 3, 1, side)
+    counted, plain = trained_flops(width, side, "method.name=pde_plus"), trained_flops(width, side, "method.name=erm")
+    assert plain < counted <= plain + 3 * forward
+    assert counted < 1.05 * plain
 
 
 def test_pde_plus_with_light_blocks_costs_little_more_than_its_passes():

@@ -28,7 +28,9 @@ STAGES = ["layer1", "layer2", "layer3", "layer4"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    config = pp.load_config("demo", [*QUICK, "train.batch_norm=split", "method.samples=4"])
+    config = pp.load_config(
+        "demo", [*QUICK, "method.name=pde_plus_stages", "train.batch_norm=split", "method.samples=4"]
+    )
     return pp.train(config, tmp_path_factory.mktemp("use") / "run")
 
 

@@ -278,7 +278,7 @@ def test_runs_that_cannot_be_tested_are_refused_in_one_line(erm, tmp_path):
         pp.evaluate(erm, "clean", data=pair(digits(20, channels=1)))
     with pytest.raises(UserError, match="selection='best' is not known"):
         pp.evaluate(erm, "clean", selection="best")
-    with pytest.raises(UserError, match="selection='given' is for models that are no runs"):
+    with pytest.raises(UserError, match="selection='given' is for models that are not runs"):
         pp.evaluate(erm, "clean", selection="given")
     with pytest.raises(UserError, match="'cifar11'"):
         pp.evaluate(erm, "clean", data="cifar11")

@@ -27,6 +27,7 @@ SUFFIX = {"onnx": "onnx", "torch": "pt2"}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     options = ["model.width=4", "data.size=16", "train.limit=80", "train.epochs=1", "train.batch_norm=split"]
+    options += ["method.name=pde_plus_stages"]
     return pp.train(pp.load_config("demo", options), tmp_path_factory.mktemp("export") / "run")
 
 

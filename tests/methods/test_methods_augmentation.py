@@ -187,7 +187,7 @@ def test_deepaug_takes_a_trained_network(tmp_path):
 def test_the_untrained_network_gives_pictures_back_and_is_always_the_same(channels):
     first, x = untrained_network(channels), pictures(32)[:8, :channels] / 255
     assert (network.reconstruct(first, x) - x).square().mean().sqrt() < 0.02
-    again, stored = untrained_network(channels), network.load(Path(untrained_network_file(channels)))
+    again, stored = untrained_network(channels), network.load(Path(untrained_network_file(channels)), 0)
     assert all(torch.equal(first[name], again[name]) and torch.equal(first[name], stored[name]) for name in first)
 
 

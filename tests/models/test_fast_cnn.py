@@ -117,7 +117,7 @@ def test_multiply_adds_are_those_of_the_regime():
     ("images", "message"),
     [
         (torch.full((9, 3, 8, 8), 0.5), "all of one colour"),
-        (torch.rand(3, 3, 3, 3), "patches of 12 numbers and the training images have 12 only"),
+        (torch.rand(3, 3, 3, 3), "patches of 12 numbers and the training images have only 12"),
     ],
 )
 def test_images_that_cannot_be_whitened_are_answered_in_one_line(images, message):

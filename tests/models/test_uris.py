@@ -220,6 +220,7 @@ def run(timm, tmp_path_factory):
     torch.manual_seed(2)
     torch.save({"state_dict": timm.create_model("resnet10t", num_classes=9).state_dict()}, folder / "start.pt")
     chosen = [*TINY, "model.name=timm:resnet10t", f"model.weights={folder / 'start.pt'}", "train.lr=0.001"]
+    chosen += ["method.name=pde_plus_stages"]
     done = pp.train(pp.load_config("demo", chosen), folder / "run")
     (folder / "start.pt").unlink()
     return done

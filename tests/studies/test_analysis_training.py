@@ -119,7 +119,7 @@ def test_figures_become_files_of_their_kind(two, tmp_path):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("kept") / "pde"
-    run = trained(folder, "train.limit=200", "train.keep_every=1")
+    run = trained(folder, "method.name=pde_plus_stages", "train.limit=200", "train.keep_every=1")
     append_records(folder / "records.jsonl", one_seed(lambda name, severity: 0.1 * severity))
     return run
 

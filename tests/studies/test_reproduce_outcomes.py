@@ -24,7 +24,7 @@ from pdeplus.training.run_folder import Expects, Run, build_method
 ERRORS = {"ERM": 0.4, "AugMix": 0.3, "PDE+": 0.2}
 
 
-def study_of(name: str, records, rows=("erm", "augmix", "pde_plus")) -> Study:
+def study_of(name: str, records, rows=("erm", "augmix", "pde_plus_stages")) -> Study:
     """The experiment with one seed and those rows, its records given by a function of the cell."""
     experiment = load_experiment(name)
     kept = tuple(row for row in experiment.rows if row.name in rows)

@@ -60,9 +60,9 @@ def test_model_json_is_there_before_the_first_step_is_done(tmp_path):
     assert seen[0] == {"classes": list(DIGITS), "shape": [3, 8, 8]}
 
 
-@pytest.mark.parametrize("options", [["method.placement=block"], ["method.block=light", "train.batch_norm=split"]])
+@pytest.mark.parametrize("options", [["method.placement=block"], ["train.batch_norm=split"]])
 def test_drawn_weights_depend_on_the_seed_and_on_no_image(options):
-    config = pp.load_config("demo", [*QUICK, *options, "seed=5"])
+    config = pp.load_config("demo", [*QUICK, "method.name=pde_plus_stages", *options, "seed=5"])
     method, images = build_method(config), torch.rand(2, 3, 16, 16)
     weights = build_network(config, method, Expects(classes=DIGITS, shape=(3, 16, 16))).state_dict()
     torch.manual_seed(derive(5, "init"))

@@ -101,23 +101,17 @@ def evaluate(
             from float images B×C×H×W in [0, 1] to logits B×classes (or to an object with `.logits`).
         suite: "clean", "corruptions" (fifteen), "all_corruptions" (nineteen), "cbar" (C̄), "domains" or "adversarial".
         data: a data set's name, a folder of class folders, a Source, (images, labels), a Dataset; a run has its own.
-        samples: number of noisy passes E; 0 for none, None for the method's own number.
-        average: what is averaged over these passes, "probabilities" or "logits".
+        samples, average: noisy passes E (None: the method's own), and what they average, "probabilities" or "logits".
         selection: which of a run's weights to test: "last", "validation", or "oracle" (best on the test sets).
-        name: the model's name in tables.
-        out: folder for records.jsonl; a run's own folder by default.
+        name, out: the model's name in tables; the folder for records.jsonl, by default a run's own.
         files: folder of corrupted images, such as CIFAR-10-C, to read instead of corrupting the test images.
         corruptions: names of some corruptions, also your own by dotted name; None for all of the suite.
-        severities: some of 1 to 5.
-        limit: number of images of each test set; 0 for all.
+        severities, limit: some of 1 to 5; number of images of each test set, 0 for all.
         quick: test 300 images at severities 1, 3 and 5 unless these are set; None: only if images exceed 128 pixels.
         adapt: take BatchNorm's statistics from each test batch, which uses test images.
-        attack: of the adversarial suite, its name or an attack object.
-        epsilons: sizes of the attack.
-        eot: noisy passes that the attack averages if the model predicts with noise.
+        attack, epsilons, eot: the adversarial suite's attack (name or object), its sizes, noisy passes that it averages.
         outputs: whether a model that is not a run returns "logits" or "probabilities".
-        progress: show a bar on a terminal, elsewhere a line per test set.
-        watch: called with the progress.
+        progress, watch: show a bar on a terminal, elsewhere a line per test set; a function called with the progress.
         say: called with messages: the model's input format and, for large images, the expected time.
     """
     check_least("batch_size", batch_size, 1)
