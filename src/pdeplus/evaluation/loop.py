@@ -109,7 +109,7 @@ def evaluate(
         severities, limit: some of 1 to 5; number of images of each test set, 0 for all.
         quick: test 300 images at severities 1, 3 and 5 unless these are set; None: only if images exceed 128 pixels.
         adapt: take BatchNorm's statistics from each test batch, which uses test images.
-        attack, epsilons, eot: the adversarial suite's attack (name or object), its sizes, noisy passes that it averages.
+        attack, epsilons, eot: the adversarial suite's attack (name or object), its sizes, noisy passes it averages.
         outputs: whether a model that is not a run returns "logits" or "probabilities".
         progress, watch: show a bar on a terminal, elsewhere a line per test set; a function called with the progress.
         say: called with messages: the model's input format and, for large images, the expected time.
