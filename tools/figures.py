@@ -27,6 +27,8 @@ from pdeplus.training.run_folder import build_method
 
 ROOT = Path(__file__).parents[1]
 MODELS = [ROOT / "results" / "weights" / name for name in ("erm", "augmix", "pde_plus")]
+PER_ELEMENT = ROOT / "results" / "weights" / "pde_plus_per_element"
+"""Whose σ differs over an image."""
 STAGES = 4
 LIGHT = {
     "paper": "#ffffff",
@@ -144,8 +146,10 @@ def cost_figure(results: Path, methods: str, compute: str) -> Any:
             axis.plot(cost, accuracy, "o", mfc="white", color="tab:blue", ms=7)
             line = {"arrowstyle": "->", "color": "0.75", "shrinkA": 5, "shrinkB": 5}
             axis.annotate("", (cost, accuracy), points[name], arrowprops=line)
+    most = max(3.3, *(1.3 * cost for cost, *_ in texts))  # a tenth more must not look like twice as much
+    axis.set_xlim(0.7, most)
     _label_points(axis, texts, list(longer.values()))
-    ticks = [1, 1.5, 2, 3, 5, 8]
+    ticks = [tick for tick in (1, 1.5, 2, 3, 5, 8) if tick < most]
     axis.set_xticks(ticks, [f"{tick:g} ×" for tick in ticks])
     axis.minorticks_off()
     axis.set_xlabel("training FLOPs, relative to ERM's")
@@ -153,7 +157,7 @@ def cost_figure(results: Path, methods: str, compute: str) -> Any:
     notes = [("tab:blue", "tab:blue", "equal epochs"), ("tab:red", "tab:red", "PDE+ and its variants, equal epochs")]
     notes += [("tab:blue", "white", "the FLOPs of PDE+ (more or fewer epochs)")] if longer else []
     handles = [axis.plot([], [], "o", color=edge, mfc=face, label=words)[0] for edge, face, words in notes]
-    axis.legend(handles=handles, frameon=False, fontsize=9, loc="upper right")
+    axis.legend(handles=handles, frameon=False, fontsize=9, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -292,7 +296,8 @@ def main() -> None:
             drawn = answers_figure(models, source, test, options.corruption, options.severity)
             save(drawn, options.out / "answers.png")
         if "sigma" in wanted:
-            diffused = [net for net in models.values() if hasattr(net, "add_blocks")]
+            shown = models if options.models != MODELS else dict([network_of(PER_ELEMENT)])
+            diffused = [net for net in shown.values() if hasattr(net, "add_blocks")]
             if not diffused:
                 parser.error("sigma: none of the models has ADD blocks")
             save(sigma_figure(diffused[-1], test), options.out / "sigma.png")
