@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import pdeplus as pp
+from pdeplus.core.add_block import ADDBlock
 from pdeplus.errors import UserError
 from pdeplus.methods.base import overlaps_of
 from pdeplus.methods.fixed_diffusion import FixedDiffusion
@@ -93,6 +94,15 @@ def test_one_sigma_per_sample_is_the_root_mean_square_of_its_elements():
     torch.testing.assert_close(found["sample"], expected.expand(4, 3, 8, 8))
     noise = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(moved, x + expected * noise)
+
+
+def test_a_sample_without_any_sigma_gives_no_gradient_that_is_no_number():
+    block = ADDBlock(nn.Sequential(nn.BatchNorm2d(3)), head="relu", initial_scale=None, scale_per="sample").eval()
+    nn.init.constant_(block.body[0].bias, -9.0)
+    scale = block.scale(torch.rand(2, 3, 4, 4))
+    assert scale.unique().tolist() == pytest.approx([1e-6])
+    scale.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in block.parameters())
 
 
 def test_one_sigma_covers_a_sample_best_at_the_root_mean_square_distance():

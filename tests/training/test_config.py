@@ -127,6 +127,7 @@ def test_label_smoothing_has_an_old_name_which_hashes_still_have(table, tmp_path
         ),
         ("demo", ["train.precision=fp8"], "train.precision='fp8' must be one of 'fp32', 'bf16', 'fp16'"),
         ("demo", ["method.name=pdeplus"], "methods: 'pdeplus' is not known; did you mean 'pde_plus'"),
+        ("demo", ["method.name=pde_plus_stges"], "'pde_plus_stges' is not known; did you mean 'pde_plus_stages'"),
         ("demo", ["method.schedule=fast"], "method.schedule='fast' must be one of 'fused'"),
         ("demo", ["method.augmentor=augmax"], "augment: 'augmax' is not known; did you mean 'augmix'"),
         ("demo", ["method.augmentor.strength=3"], "method.augmentor.strength=3: the key is not known"),

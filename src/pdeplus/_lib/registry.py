@@ -30,13 +30,6 @@ FILES = (".onnx", ".pt", ".pt2", ".pth", ".safetensors")
 """What the name of a network in a file ends with."""
 NEW = {"new": True}
 """Metadata of an option that older configs do not have: at its default it does not count when configs are compared."""
-
-
-def new_since(before: object) -> dict[str, object]:
-    """Metadata of an option that older configs do not have and whose default is not what they did, `before`."""
-    return {"new": True, "before": before}
-
-
 Target = Callable[..., Any]
 Options = Mapping[str, Any]
 PYTHON = "python:"
@@ -44,6 +37,11 @@ PYTHON = "python:"
 _given = WeakValueDictionary[str, Any]()
 _users_code = ContextVar("users_code", default=True)
 """Whether names may stand for code outside pdeplus."""
+
+
+def new_since(before: object) -> dict[str, object]:
+    """Metadata of an option that older configs do not have and whose default is not what they did, `before`."""
+    return {"new": True, "before": before}
 
 
 @contextmanager

@@ -18,6 +18,8 @@ Head = Literal["softplus", "relu"]
 """What makes σ positive."""
 ScalePer = Literal["element", "sample"]
 """What has a σ of its own: each element of the features (authors' code), or each sample (the paper's equation)."""
+LEAST_SQUARE = 1e-12
+"""Least square of a sample's σ: at 0, which a ReLU head can give, the root has no gradient."""
 Covariance = Literal["isotropic", "directional", "both"]
 """Of the noise: σ² I (the paper's), reach² v vᵀ with v the way to the twin (ours), or their sum (ours)."""
 
@@ -75,7 +77,8 @@ class ADDBlock(FollowsDiffusion):
         scale = F.softplus(z).add_(self.floor) if self.head == "softplus" else F.relu(z)
         if self.scale_per == "element":
             return scale
-        return scale.square().mean(tuple(range(1, h.ndim)), keepdim=True).sqrt().expand_as(h)
+        mean = scale.square().mean(tuple(range(1, h.ndim)), keepdim=True)
+        return mean.clamp_min(LEAST_SQUARE).sqrt().expand_as(h)
 
     def forward(self, h: Tensor) -> Tensor:
         context = context_of(self)

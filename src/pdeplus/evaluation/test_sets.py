@@ -48,8 +48,13 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self.limit = self.size = 0
+        self.limit = 0
         self._images = dict[Hashable, Tensor]()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return sum(images.nbytes for images in self._images.values())
 
     def get(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """The images of this key, kept or made."""
@@ -58,7 +63,6 @@ class Kept:
             images = make()
             if self.size + images.nbytes <= self.limit:
                 self._images[key] = images
-                self.size += images.nbytes
         return images
 
 

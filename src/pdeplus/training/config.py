@@ -16,7 +16,7 @@ from textwrap import shorten
 from typing import Any, Literal, cast, get_type_hints
 
 from .._lib.files import DEEPEST, parse_toml, read_toml
-from .._lib.registry import NEW, check_options, find, resolved, unknown, users_code
+from .._lib.registry import NEW, check_options, find, names, resolved, unknown, users_code
 from ..augment.base import Augmentor
 from ..errors import UserError
 from ..methods import VARIANTS
@@ -341,6 +341,8 @@ def _part(key: str, value: Any) -> Part:
     if key == "method" and name in VARIANTS:
         name, usual = VARIANTS[name]
         options = {**usual, **options}
+    elif key == "method" and "." not in name and name not in names("methods"):
+        raise unknown(f"methods: {name!r}", name, sorted({*names("methods"), *VARIANTS}))
     kind = find(FAMILY_OF[key], name)
     options = _as_written(kind, options)
     check_options(kind, options, where=key, **RULES.get(key, {}))
