@@ -19,6 +19,15 @@ def test_long_work_in_a_log_file_is_a_line_now_and_then(monkeypatch, capsys, sec
     assert capsys.readouterr().err.splitlines() == lines
 
 
+def test_parts_of_the_work_add_up(monkeypatch, capsys):
+    monkeypatch.setattr(long_work, "LINE_SECONDS", 0)
+    with long_work.counting_bar("testing", None, " images") as count:
+        for n, total in [(4, 10), (6, 10), (3, 5), (2, 5), (5, 5)]:
+            count(n, total)
+    told = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [f"{line} images" for line in ("4 of 10", "10 of 10", "13 of 15", "15 of 15", "20 of 20")]
+
+
 def test_work_goes_on_where_nobody_reads_its_lines_any_more(monkeypatch):
     read, write = os.pipe()
     os.close(read)

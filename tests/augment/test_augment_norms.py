@@ -142,3 +142,10 @@ def test_erasing_fills_the_rectangles_with_noise_and_leaves_the_rest():
     assert values.var().item() == pytest.approx(1 / 12, rel=0.02)
     whole = RandomErasing(probability=1.0, least=1.0, most=1.0)(x[:10], seeded())
     assert (whole != -1).all()
+
+
+def test_erasing_with_the_mean_colour_draws_the_same_rectangles():
+    x = torch.rand(50, 3, 16, 16, generator=seeded())
+    noise, mean = (RandomErasing(probability=1.0, fill=fill)(x, seeded()) for fill in ("noise", "mean"))
+    filled = (noise != x).any(1, keepdim=True).expand_as(x)
+    assert torch.equal(mean, torch.where(filled, x.mean((2, 3), keepdim=True), x))

@@ -19,7 +19,8 @@ from ..errors import Stopped
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Count = Callable[..., object]
-"""A function that is told of progress: `count(n)` for n more, `count(n, total)` where the total is known only now."""
+"""A function that is told of progress: `count(n)` for n more, `count(n, total)` where the total of this part of
+the work is known only now."""
 
 LINE_SECONDS = 60.0
 """Time between two lines on the progress of long work in a log file."""
@@ -33,10 +34,13 @@ def counting_bar(title: str, total: int | None, unit: str) -> Generator[Count]:
     """
     with tqdm(desc=title, total=total, unit=unit, unit_scale=True, disable=None, dynamic_ncols=True) as bar:
         done, told_at = 0, time.monotonic()
+        before, part = 0, total
 
         def count(n: int, total: int | None = None) -> None:
-            nonlocal done, told_at
-            bar.total, done = total or bar.total, done + n
+            nonlocal before, part, done, told_at
+            if total and (total != part or done == before + total):  # another part begins
+                before, part, bar.total = done, total, done + total
+            done += n
             bar.update(n)
             if bar.disable and time.monotonic() - told_at >= LINE_SECONDS:
                 told_at, of = time.monotonic(), f" of {bar.total:,}" if bar.total else ""

@@ -1,11 +1,12 @@
-"""Random erasing (Zhong et al., 2020): a rectangle of noise in part of the images."""
+"""Random erasing (Zhong et al., 2020): a rectangle of noise, or of one colour, in part of the images."""
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
+from .._lib.registry import NEW
 from ..errors import UserError
 from .base import Augmentor, uniform
 
@@ -16,7 +17,7 @@ MOST_ASPECT = 1 / 0.3
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomErasing(Augmentor):
-    """A rectangle of each image, with a probability, gets random values from U(0, 1) for every pixel and channel.
+    """A rectangle of each image, with a probability, gets random values from U(0, 1), or the image's mean colour.
 
     Its share of the image's area is uniform; its aspect is log-uniform among those between 0.3 and 1/0.3 with which it
     fits; its place is uniform. Sides are rounded to whole pixels, at least one.
@@ -29,6 +30,8 @@ class RandomErasing(Augmentor):
     """Smallest share of the area."""
     most: float = 0.4
     """Largest share of the area."""
+    fill: Literal["noise", "mean"] = field(default="noise", metadata=NEW)
+    """What takes its place: random values for every pixel and channel, or the image's mean colour."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
@@ -40,8 +43,11 @@ class RandomErasing(Augmentor):
         rows = (uniform(len(x), 0, 1, x, generator) < self.probability).nonzero().squeeze(1)
         h, w = x.shape[-2:]
         inside = rectangles(len(rows), h, w, self.least, self.most, x, generator)
-        values = torch.rand(len(rows), *x.shape[1:], generator=generator, device=x.device)
-        return x.index_copy(0, rows, torch.where(inside.unsqueeze(1), values.to(x.dtype), x[rows]))
+        if self.fill == "mean":
+            values = x[rows].mean((-2, -1), keepdim=True)
+        else:
+            values = torch.rand(len(rows), *x.shape[1:], generator=generator, device=x.device).to(x.dtype)
+        return x.index_copy(0, rows, torch.where(inside.unsqueeze(1), values, x[rows]))
 
 
 def rectangles(
