@@ -43,7 +43,7 @@ def test_a_signal_leaves_a_checkpoint_of_the_very_step(tmp_path, number, code):
     assert time.monotonic() - asked < 10
     err = (tmp_path / ERRORS).read_text()
     assert "--resume" in err
-    assert err.count("\n") == 1
+    assert len([line for line in err.splitlines() if not line.startswith("training: epoch")]) == 1
     newest = max((folder / "checkpoints").iterdir(), key=lambda path: path.name)
     assert (newest / "manifest.json").stat().st_mtime >= time.time() - (time.monotonic() - asked) - 0.5
     assert not Run.load(folder).finished
