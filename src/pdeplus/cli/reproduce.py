@@ -4,7 +4,7 @@ pdeplus list experiments
 pdeplus reproduce table1_cifar10 --size small --dry-run
 pdeplus reproduce table1_cifar10 --size small --jobs 4
 pdeplus reproduce table2_pacs --size small data.root=DIR
-pdeplus reproduce study --size small --records results
+pdeplus reproduce study --size fast --records results
 pdeplus reproduce table1_cifar10 --size full --on ray --cpus 8 --gpus 1
 pdeplus reproduce table1_cifar10 --size full --on slurm --cpus 8 --gpus 1 --dry-run
 """
