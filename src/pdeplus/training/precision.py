@@ -28,8 +28,7 @@ from .sums import UNCHECKED, check_sum, read_sums
 FILE = "precision.json"
 Candidate = Literal["fp32", "bf16"]
 TRIAL, PIXELS = 64, 2**19
-"""Images in the steps that are timed, and their pixels, at most: ten images of 224 pixels, or the step of a large batch
-in fp32 would be what a run in bf16 needs most memory for."""
+"""Images in the steps that are timed, and their pixels, at most: a large batch in fp32 would be a run's memory peak."""
 ROUNDS = 3
 """Timed steps in each precision, after one that warms up."""
 WORTH = 0.95
@@ -71,8 +70,8 @@ def faster(seconds: Mapping[Candidate, float]) -> Candidate:
 def trial_size(session: Session) -> int:
     """How many images are in a timed step: at most those that go through the network at once."""
     settings, train = session.settings, session.split.train
-    pixels = train.take(torch.arange(1)).images[0, 0].numel()
-    return min(TRIAL, max(PIXELS // pixels, 2), max(settings.batch_size // settings.accumulate, 2), len(train))
+    few = min(TRIAL, max(PIXELS // (train.shape[1] * train.shape[2]), 2))
+    return min(few, max(settings.batch_size // settings.accumulate, 2), len(train))
 
 
 def time_steps(session: Session, clock: Callable[[], float] = time.perf_counter) -> dict[Candidate, float]:
