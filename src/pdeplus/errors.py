@@ -1,6 +1,9 @@
 """The errors that the command line answers in one line, without a traceback."""
 
+from pathlib import Path
+from sysconfig import get_path
 from textwrap import shorten
+from traceback import extract_tb
 from typing import Any, get_args
 
 
@@ -34,6 +37,13 @@ def check_least(name: str, value: float, least: float) -> None:
 def reason_of(error: BaseException, most: int = 10_000) -> str:
     """What an error says, in one line of at most so many letters; its kind where it says nothing."""
     return shorten(str(error), most, placeholder=" …") or type(error).__name__
+
+
+def own_place(error: BaseException) -> str:
+    """Where in the user's own code an error arose; "" where it was not there."""
+    others = (str(Path(__file__).parent), get_path("stdlib"), get_path("purelib"), get_path("platlib"), "<")
+    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    return f"{own[-1].filename} line {own[-1].lineno}, in {own[-1].name}" if own else ""
 
 
 def counted(n: int, word: str) -> str:

@@ -13,7 +13,7 @@ from support.data_files import DOMAINS, SHARED, WNIDS, make, pixels, write_class
 from pdeplus import load_config, resume, train
 from pdeplus.data import _pictures
 from pdeplus.data._reading import read_corrupted
-from pdeplus.data.base import Images, match_classes, split
+from pdeplus.data.base import Images, match_classes, preload, split
 from pdeplus.data.image_folder import ImageFolder
 from pdeplus.data.pacs import Pacs
 from pdeplus.data.tiny_imagenet import TinyImagenet
@@ -120,6 +120,17 @@ def test_all_broken_pictures_are_named_before_training(tmp_path, memory_gb):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("memory_gb", [0, 1])
+def test_broken_pictures_of_both_parts_are_named_at_once(tmp_path, memory_gb):
+    write_class_folders(tmp_path / "train", ("a", "b"), 5, 0)
+    write_class_folders(tmp_path / "test", ("a", "b"), 1, 0)
+    for path in (tmp_path / "train").rglob("*.png"):
+        path.write_bytes(b"")
+    options = ["data.name=image_folder", f"data.root={tmp_path}", "data.size=32", f"data.memory_gb={memory_gb}"]
+    with pytest.raises(UserError, match="^10 pictures cannot be used"):
+        train(load_config("demo", options), tmp_path / "run")
+
+
 def test_a_folder_that_changes_during_training_is_noticed(tmp_path):
     write_class_folders(tmp_path / "pictures", ("a", "b"), 12, 0)
     options = ["data.name=image_folder", f"data.root={tmp_path / 'pictures'}", "data.size=8", "data.memory_gb=0"]
@@ -182,7 +193,7 @@ def test_splitting_decodes_nothing_and_what_fits_is_decoded_once(tmp_path, monke
         no_decoding(patched)
         parts = split(ImageFolder(root=str(tmp_path)), validation=0.25, limit=12, seed=0)
         assert len(parts.train) + len(parts.validation) == 12
-    parts.train.preload()
+    preload(parts.train)
     no_decoding(monkeypatch)
     assert parts.train.floats().shape == (len(parts.train), 3, 64, 64)
     with pytest.raises(AssertionError, match="was decoded"):

@@ -264,7 +264,7 @@ def test_a_model_that_only_guesses_is_pointed_to_its_input():
 
 
 def test_runs_that_cannot_be_tested_are_refused_in_one_line(erm, tmp_path):
-    with pytest.raises(UserError, match="is not a run folder: it has no config.toml"):
+    with pytest.raises(UserError, match="is not a run folder: it has no config.toml .and no config.json"):
         pp.evaluate(tmp_path, "clean")
     begun = Run.load(shutil.copytree(erm.path, tmp_path / "begun"))
     (begun.path / "best.safetensors").unlink()

@@ -55,6 +55,13 @@ def test_classes_are_matched_by_name_whatever_their_order_and_signs():
         class_order(CLASSES, ("cat", "dog", "hen"), "d")
 
 
+def test_lazy_layers_are_answered_in_one_line(place):
+    lazy = NET.replace("nn.Linear(width, classes)", "nn.LazyLinear(classes)")
+    (place / "own_package_of_tests" / "lazy.py").write_text(lazy)
+    with pytest.raises(UserError, match="own_package_of_tests.lazy has lazy layers without a size; let its build call"):
+        open_model("own_package_of_tests.lazy", CLASSES)
+
+
 def test_a_network_by_uri_is_tested_on_a_folder_as_it_takes_pictures(place):
     peer("timm")
     said = []

@@ -202,6 +202,8 @@ def test_wrong_batches_and_networks_are_answered_in_one_line(batch):
     criterion = pp.PDEPlusLoss(diffused())
     with pytest.raises(pp.UserError, match="labels must be class numbers, int64 of 8, not float32 of 8×3"):
         criterion(images, F.one_hot(labels).float())
+    with pytest.raises(pp.UserError, match="int64 of 8, not list of 8"):
+        criterion(images, labels.tolist())
     with pytest.raises(pp.UserError, match=r"images must be in \[0, 1\], and these lie between"):
         criterion(images * 4 - 2, labels)
 

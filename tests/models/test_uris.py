@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from functools import partial
 
@@ -202,6 +203,17 @@ def test_what_is_no_classifier_of_these_classes_is_refused():
         check_logits(nn.Sequential(nn.Flatten(), nn.Linear(48, 7)), "mine", (3, 4, 4), 3)
     with pytest.raises(pp.UserError, match="mine cannot take images of 3×5×5: .*; set data.size"):
         check_logits(nn.Sequential(nn.Flatten(), nn.Linear(48, 7)), "mine", (3, 5, 5), 3)
+
+
+class Failing(nn.Module):
+    def forward(self, x):
+        raise KeyError("a fault of mine")
+
+
+def test_a_network_that_fails_is_told_with_its_place():
+    place = f"{re.escape(__file__)} line {Failing.forward.__code__.co_firstlineno + 1}, in forward"
+    with pytest.raises(pp.UserError, match=rf"mine cannot take .*: 'a fault of mine' \({place}\); set data.size"):
+        check_logits(Failing(), "mine", (3, 5, 5), 3)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

@@ -133,6 +133,7 @@ def test_labels_may_be_names_and_items_mappings():
             lambda: Dots(convert=lambda image: image.astype(float) / 64 - 2),
             "leave the normalisation out of the dataset",
         ),
+        (lambda: Dots(label=lambda y: 0), "data has images of one class only: 0; two or more are needed"),
         (lambda: Dots(label=lambda y: -y), "item 1 has the label -1"),
         (lambda: Dots(label=lambda y: 0.5), "item 0 has the label 0.5"),
         (lambda: [(np.zeros((8, 8, 3), np.uint8), 0), (np.zeros((9, 8, 3), np.uint8), 1)], "images of 3×8×8 and 3×9×8"),

@@ -5,6 +5,7 @@ import shutil
 import warnings
 
 import pytest
+from PIL import Image
 
 import pdeplus as pp
 from pdeplus.errors import UserError
@@ -38,6 +39,17 @@ def test_a_clock_that_cannot_tell_means_fp32_and_one_line():
 def test_what_goes_through_the_network_at_once_is_timed():
     sizes = {"train.batch_size=50": 50, "train.accumulate=5": 10, "train.batch_size=3": 3, "train.batch_size=135": 64}
     assert {setting: trial_size(prepare(config(setting))[0]) for setting in sizes} == sizes
+
+
+def test_few_large_images_are_timed(tmp_path):
+    for i in range(80):
+        path = tmp_path / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(path)
+    ours = ["data.name=image_folder", f"data.root={tmp_path}", "data.held_out=0.1", "model.name=resnet18"]
+    sizes = {"data.size=64": 50, "data.size=224": 10, "data.size=600": 2}
+    found = {setting: prepare(pp.load_config("demo", [*ours, "train.batch_size=50", setting]))[0] for setting in sizes}
+    assert {setting: trial_size(session) for setting, session in found.items()} == sizes
 
 
 def test_timing_leaves_the_session_as_it_was():

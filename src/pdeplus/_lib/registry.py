@@ -90,7 +90,8 @@ def find(family: str, name: str) -> Target:
     if family == "models" and (":" in name or "/" in name or os.path.splitext(name)[1] in FILES):
         return importlib.import_module(f"pdeplus.{family}._libraries").find_uri(name)
     if name.startswith(".") or ("." not in name and name not in names(family)):
-        raise unknown(f"{family}: {name!r}", name, names(family))
+        own = f" (a module of your own needs a dot: my_package.{name})" * os.path.isfile(f"{name}.py")
+        raise unknown(f"{family}: {name!r}{own}", name, names(family))
     module = load_module(family, name if "." in name else f"pdeplus.{family}.{name}", name)
     provided = FAMILIES[family]
     if provided.islower():

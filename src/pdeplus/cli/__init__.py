@@ -13,20 +13,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from sysconfig import get_path
 from textwrap import indent, shorten
-from traceback import extract_tb
 from typing import Any, NoReturn, final
 
 from .. import __version__
 from .._lib.long_work import stopping, tell
 from .._lib.memory import lacks_memory
-from ..errors import RunFailed, Stopped, UserError
+from ..errors import RunFailed, Stopped, UserError, own_place
 
 FIRST = ("demo", "train", "evaluate", "report")
 """The commands that --help shows first; the others follow in alphabetical order."""
-MOVED = {"bench": "benchmarks live in the repository: python -m benchmarks"}
-"""Former commands, and what has taken their place."""
 AGAIN = "the same command continues where it stopped"
 
 
@@ -75,8 +71,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     if any("\0" in word for word in arguments):
         raise UserError("an argument contains a zero byte, which no file name can")
-    if arguments and arguments[0] in MOVED:
-        raise UserError(f"{arguments[0]} is not a command; {MOVED[arguments[0]]}")
     options, rest = parser.parse_known_args(arguments)
     takes_settings = hasattr(options, "overrides")
     if any("=" not in word or word.startswith("-") for word in rest) or (rest and not takes_settings):
@@ -148,12 +142,8 @@ def _why(error: Exception) -> str | None:
     if lacks_memory(error):
         way_out = "take a smaller train.batch_size, data.size or model, or train.accumulate=4"
         return f"memory does not suffice ({reason}); {way_out}"
-    others = (str(Path(__file__).parents[1]), get_path("stdlib"), get_path("purelib"), get_path("platlib"), "<")
-    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
-    if not own:
-        return None
-    place = f"{own[-1].filename} line {own[-1].lineno}, in {own[-1].name}"
-    return f"your own code failed: {place}: {reason}; for all of the traceback call it from Python"
+    place = own_place(error)
+    return f"your own code failed: {place}: {reason}; for all of the traceback call it from Python" if place else None
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:

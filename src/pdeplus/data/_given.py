@@ -57,6 +57,8 @@ def read_data(train: Any, test: Any = None) -> GivenData:
     pixels, labels = _read("data", train)
     names = _names(train, labels)
     images = Images(pixels, _numbers("data", labels, names))
+    if len(names) < 2:
+        raise UserError(f"data has images of one class only: {', '.join(names)}; two or more are needed")
     if test is None:
         images, tested = hold_out(images, HELD_OUT, 0, "given data", names)
     else:

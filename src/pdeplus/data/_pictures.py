@@ -216,30 +216,28 @@ class Files:
         if self.kept is None:
             out = torch.empty((len(self), 3, self.size, self.size), dtype=torch.uint8)
             rows = [int(row) for row in self.chosen]
-            self._decode(rows, out, range(len(self)))
+            refuse(self._decode(rows, out, range(len(self))))
             return out if self.change is None else self.change(out, rows)
-        self._keep(progress=False)
+        refuse(self._keep(self.kept, progress=False))
         return self.kept[0][self.chosen]
 
-    def preload(self) -> None:
-        """Decode what memory is to hold, and open what is streamed; all that cannot be read are refused together."""
+    def preload(self) -> list[str]:
+        """Decode what memory is to hold, and open what is streamed; says of each that cannot be read why."""
         if self.kept is not None:
-            self._keep(progress=True)
-            return
+            return self._keep(self.kept, progress=True)
 
         def look(row: int) -> None:
             _opened(self.paths[row], lambda image: None)
 
-        _each(look, [int(row) for row in self.chosen], progress=True)
+        return _each(look, [int(row) for row in self.chosen], progress=True)
 
-    def _keep(self, *, progress: bool) -> None:
+    def _keep(self, kept: tuple[Tensor, Tensor], *, progress: bool) -> list[str]:
         """Decode those that are not in memory yet."""
-        assert self.kept is not None
-        images, known = self.kept
+        images, known = kept
         missing = [int(row) for row in self.chosen[~known[self.chosen]]]
-        if missing:
-            self._decode(missing, images, missing, progress=progress)
-            known[missing] = True
+        failed = self._decode(missing, images, missing, progress=progress)
+        known[missing] = not failed
+        return failed
 
     def fingerprint(self) -> str:
         """A checksum of the names, within their folder, and the sizes of all files of the list."""
@@ -247,8 +245,8 @@ class Files:
         told = (f"{path[above:]} {size}\n" for path, size in zip(self.paths, self.bytes, strict=True))
         return sum_of("".join(told).encode(errors="surrogateescape"))
 
-    def _decode(self, rows: Sequence[int], out: Tensor, places: Sequence[int], progress: bool = False) -> None:
-        """Put the images of these files into their places."""
+    def _decode(self, rows: Sequence[int], out: Tensor, places: Sequence[int], progress: bool = False) -> list[str]:
+        """Put the images of these files into their places; says why of each that cannot be read."""
 
         def fill(row: int, place: int) -> None:
             if self.bytes and os.path.exists(self.paths[row]) and os.path.getsize(self.paths[row]) != self.bytes[row]:
@@ -260,11 +258,11 @@ class Files:
                 2, 0, 1
             )
 
-        _each(fill, rows, places, progress=progress)
+        return _each(fill, rows, places, progress=progress)
 
 
-def _each(work: Callable[..., None], *arguments: Sequence[int], progress: bool) -> None:
-    """Do the work for each in several threads; what fails is told of all together, in order."""
+def _each(work: Callable[..., None], *arguments: Sequence[int], progress: bool) -> list[str]:
+    """Do the work for each in several threads; of each that fails, in order, the reason."""
 
     def attempt(*one: int) -> str:
         try:
@@ -274,7 +272,11 @@ def _each(work: Callable[..., None], *arguments: Sequence[int], progress: bool) 
         return ""
 
     done, quiet = _pool().map(attempt, *arguments), None if progress else True
-    failed = [told for told in tqdm(done, "reading pictures", len(arguments[0]), leave=False, disable=quiet) if told]
+    return [told for told in tqdm(done, "reading pictures", len(arguments[0]), leave=False, disable=quiet) if told]
+
+
+def refuse(failed: Sequence[str]) -> None:
+    """One error for all pictures that cannot be used, if there are any."""
     if len(failed) == 1:
         raise UserError(failed[0])
     if failed:

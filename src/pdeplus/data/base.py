@@ -13,7 +13,7 @@ from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..augment.crop_flip import CropFlip
 from ..errors import UserError, check_least, counted
-from ._pictures import Files
+from ._pictures import Files, refuse
 
 READ_AHEAD = 2
 """Batches of picture files that are decoded while the one before them is in use."""
@@ -34,6 +34,12 @@ class Images:
         return len(self.labels)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """C, H and W; nothing is decoded."""
+        _, c, h, w = self.stored.shape if isinstance(self.stored, Tensor) else (0, 3, *[self.stored.size] * 2)
+        return c, h, w
+
+    @property
     def images(self) -> Tensor:
         """All of them in memory: uint8 N×C×H×W. Take a batch first where they are many files."""
         return self.stored if isinstance(self.stored, Tensor) else self.stored.read()
@@ -46,11 +52,6 @@ class Images:
         """The images as float32 in [0, 1]."""
         return self.images.float().div_(255)
 
-    def preload(self) -> None:
-        """Decode now what memory is to hold, and open the other files: broken ones are met before the work begins."""
-        if isinstance(self.stored, Files):
-            self.stored.preload()
-
     def batches(self, parts: Sequence[Tensor]) -> Iterator["Images"]:
         """Take each part in turn; files are decoded ahead, while the caller works on the part before."""
         if isinstance(self.stored, Tensor):
@@ -62,6 +63,11 @@ class Images:
             return Images(batch.images, batch.labels)
 
         yield from in_order(read, parts, 1, READ_AHEAD)
+
+
+def preload(*several: Images) -> None:
+    """Decode now what memory is to hold, and open the other files: all broken ones are named before the work begins."""
+    refuse([told for each in several if isinstance(each.stored, Files) for told in each.stored.preload()])
 
 
 class Source(ABC):

@@ -17,6 +17,7 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import UninitializedParameter
 
 from .._lib.files import readable
 from .._lib.registry import FILES, find, names, require
@@ -104,6 +105,8 @@ def open_model(name: str | Path, classes: Sequence[str] | None = None, channels:
             network = build_model(bare, options, classes=len(told), channels=channels)
     if facts is not None:
         check_logits(network, text, shape, len(told))
+    if any(isinstance(p, UninitializedParameter) for p in network.parameters()):
+        raise UserError(f"{text} has lazy layers without a size; let its build call it once, or give them one")
     expects = Expects(classes=told, shape=shape, facts=facts)
     return Given(label=label, model=network.eval().requires_grad_(False), expects=expects)
 

@@ -80,9 +80,10 @@ class _Loss(nn.Module, ABC):
 
     def _batch(self, images: Tensor, labels: Tensor) -> Batch:
         """What methods take. Where no generator is given, torch's seeds the stream; each process has its own."""
-        if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
-            shape, dtype = "×".join(map(str, labels.shape)), str(labels.dtype).removeprefix("torch.")
-            raise UserError(f"labels must be class numbers, int64 of {len(images)}, not {dtype} of {shape}")
+        kind, shape = getattr(labels, "dtype", type(labels).__name__), getattr(labels, "shape", [len(labels)])
+        if kind != torch.int64 or shape != images.shape[:1]:
+            given = f"{str(kind).removeprefix('torch.')} of {'×'.join(map(str, shape))}"
+            raise UserError(f"labels must be class numbers, int64 of {len(images)}, not {given}")
         stream = self.generator
         if stream is None:
             rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._lib.files import read_weights
 from .._lib.registry import unknown
 from ..core.network import evaluating, logits_of
-from ..errors import UserError, reason_of
+from ..errors import UserError, own_place, reason_of
 
 SCHEMES = {"hf": "_hub", "timm": "_timm", "torchvision": "_torchvision"}
 """The file of each scheme."""
@@ -190,8 +190,8 @@ def check_logits(network: nn.Module, name: str, shape: tuple[int, ...], classes:
     except UserError:
         raise
     except Exception as error:  # a library's, or a user's own, network may raise anything
-        reason = reason_of(error, 160)
-        size = "×".join(map(str, shape))
+        place, size = own_place(error), "×".join(map(str, shape))
+        reason = reason_of(error, 160) + f" ({place})" * bool(place)
         raise UserError(f"{name} cannot take images of {size}: {reason}; set data.size to the network's own") from error
     if logits.shape != (2, classes):
         given = "×".join(map(str, logits.shape))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from .._lib.registry import PYTHON, build, give
@@ -40,8 +39,7 @@ def with_given(
     if isinstance(model, nn.Module):
         own = {key: value for key, value in config.data.options.items() if key != "transform"}
         known = build("data", config.data.name, own)
-        first = known.as_tested(known.train()).take(torch.arange(1)).images
-        given.append(network := given_model(model, first.shape[1:]))
+        given.append(network := given_model(model, known.as_tested(known.train()).shape))
         give(config.model.name, network)
     return config, tuple(given)
 

@@ -27,8 +27,8 @@ from .sums import UNCHECKED, check_sum, read_sums
 
 FILE = "precision.json"
 Candidate = Literal["fp32", "bf16"]
-TRIAL = 64
-"""Images in the steps that are timed."""
+TRIAL, PIXELS = 64, 2**19
+"""Images in the steps that are timed, and their pixels, at most: a large batch in fp32 would be a run's memory peak."""
 ROUNDS = 3
 """Timed steps in each precision, after one that warms up."""
 WORTH = 0.95
@@ -69,8 +69,9 @@ def faster(seconds: Mapping[Candidate, float]) -> Candidate:
 
 def trial_size(session: Session) -> int:
     """How many images are in a timed step: at most those that go through the network at once."""
-    settings = session.settings
-    return min(TRIAL, max(settings.batch_size // settings.accumulate, 2), len(session.split.train))
+    settings, train = session.settings, session.split.train
+    few = min(TRIAL, max(PIXELS // (train.shape[1] * train.shape[2]), 2))
+    return min(few, max(settings.batch_size // settings.accumulate, 2), len(train))
 
 
 def time_steps(session: Session, clock: Callable[[], float] = time.perf_counter) -> dict[Candidate, float]:

@@ -29,7 +29,7 @@ from ..core.add_block import ADDBlock
 from ..core.batch_norm import check_batch_size, split_batch_norm
 from ..core.surgery import INPUT
 from ..data._pictures import Files
-from ..data.base import Images, Source, Split, split
+from ..data.base import Images, Source, Split, preload, split
 from ..errors import RunFailed, Stopped, UserError, check_choice, reason_of
 from ..methods.base import Method
 from ..models._libraries import check_logits
@@ -89,7 +89,8 @@ class Run:
         """
         run = Run(Path(path), trust_code)
         if "\0" in str(path) or not (run.path / "config.toml").is_file():
-            raise UserError(f"{readable(path)} is not a run folder: it has no config.toml")
+            nor = " (and no config.json, which a model of the hub has)" * Path(path).is_dir()
+            raise UserError(f"{readable(path)} is not a run folder: it has no config.toml{nor}")
         if model is None and data is None and test is None:
             return run
         return replace(run, given=give_again(run.config, model, lambda: run.expects.shape, data, test))
@@ -359,9 +360,8 @@ def prepare(config: Config, *, start: bool = True, before: Expects | None = None
     expects = replace(expects_of(source, parts.validation), facts=facts, pictures=pictures)
     network = build_network(config, method, expects, start=start)
     check_batch_size(network, config.train.batch_size)
-    parts.train.preload()
+    preload(parts.train, parts.validation)
     fit_images(network, lambda: parts.train.take(torch.arange(min(FITTED, len(parts.train)))).floats())
-    parts.validation.preload()
     parts = replace(parts, shifted=shifted(parts.validation, config.seed))
     return open_session(network, method, parts, config.train, config.seed), expects
 
@@ -430,9 +430,8 @@ def build_method(config: Config) -> Method:
 
 
 def expects_of(source: Source, images: Images) -> Expects:
-    """What a network for this data set expects; of its images one is read."""
-    channels, height, width = images.take(torch.arange(1)).images.shape[1:]
-    return Expects(classes=source.classes, shape=(channels, height, width))
+    """What a network for this data set expects, of whose images none is read."""
+    return Expects(classes=source.classes, shape=images.shape)
 
 
 def build_network(config: Config, method: Method, expects: Expects, *, start: bool = False) -> nn.Module:

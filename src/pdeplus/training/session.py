@@ -175,7 +175,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
 
     The seed is that of the order of images, of the augmentations and of the noise.
     """
-    size = split.validation.take(torch.arange(1)).images.shape[-1]
+    size = split.validation.shape[-1]
     split = replace(split, transform=light_transform(split.transform, settings, size))
     check_view(split, size)
     engine = Engine(settings.precision, settings.device)
@@ -185,7 +185,7 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
         model = synchronised(model, engine.processes)
     model.to(engine.device)
     layout = memory_layout(model, settings.channels_last, engine.device, settings.precision)
-    row = split.train.take(torch.arange(1)).images.shape[-1]
+    row = split.train.shape[-1]
     if layout is torch.channels_last and engine.device.type == "cpu" and row > SAFE_ROW:
         step_by_indexing(model)
     model.to(memory_format=layout)  # type: ignore[reportCallIssue]
@@ -204,9 +204,8 @@ def open_session(model: nn.Module, method: Method, split: Split, settings: Train
 
 def check_view(split: Split, size: int) -> None:
     """Refuse a transform whose training images are not of the size that test images have."""
-    images = split.train.take(torch.arange(1)).floats()
-    given = split.transform(images, generator_for(0, "view")).shape[-1] if images.shape[-1] != size else size
-    if given != size:
+    given, image = split.train.shape[-1], torch.zeros(1, *split.train.shape)
+    if given != size and (given := split.transform(image, generator_for(0, "view")).shape[-1]) != size:
         way_out = "set data.transform=resized_crop, or data.read_size=0"
         raise UserError(f"training images reach the network with {given} pixels and others with {size}; {way_out}")
 
@@ -217,11 +216,11 @@ def check_progressive(model: nn.Module, split: Split, settings: Train) -> None:
         return
     if isinstance(split.transform, ResizedCrop):  # it gives the network one size, whatever it is given
         raise UserError(f"train.progressive={settings.progressive} cannot be combined with data.transform=resized_crop")
-    image = split.validation.take(torch.arange(1)).floats()
-    size = [settings.side_in(0, side) for side in image.shape[2:]]
+    channels, *sides = split.validation.shape
+    size = [settings.side_in(0, side) for side in sides]
     try:
         with torch.no_grad():
-            model.eval()(F.interpolate(image, size))
+            model.eval()(torch.zeros(1, channels, *size))
     except (RuntimeError, ValueError, AssertionError) as error:
         what = f"train.progressive={settings.progressive} trains on {size[0]}×{size[1]} pixels first"
         raise UserError(f"{what}, which the network does not take; leave it out") from error
