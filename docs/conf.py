@@ -1,10 +1,15 @@
 """The site: `make docs`. Its source is the repository, so that pages, results and the changelog link to each other."""
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from sphinx_gallery.sorting import ExplicitOrder
+
 ROOT = Path(__file__).parents[1]
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # networks as small as the tutorials' learn fastest so
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # the source, where pdeplus is not installed
 
 import pdeplus  # noqa: E402
@@ -57,8 +62,17 @@ nitpick_ignore_regex = [
 
 sphinx_gallery_conf = {
     "examples_dirs": "docs/gallery",
-    "gallery_dirs": "docs/tutorials/gallery",
-    "filename_pattern": r"/plot_",
+    "gallery_dirs": "docs/tutorials",
+    "filename_pattern": "",  # all are executed
+    "within_subsection_order": ExplicitOrder(
+        [
+            "how_robust.py",
+            "finetune.py",
+            "own_loop.py",
+            "reproduce.py",
+            "where_it_diffuses.py",
+        ]
+    ),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
@@ -69,7 +83,7 @@ sphinx_gallery_conf = {
 
 
 def setup(app: Any) -> None:
-    """Keep the words under a field as they are: napoleon would take "scale: of the noise" for a type and its text."""
+    """Mend links to tutorials, and keep the words under a field: napoleon takes "scale: of the noise" for a type."""
     written = dict[str, list[str]]()
 
     def keep(_app: Any, _what: str, name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
@@ -79,5 +93,9 @@ def setup(app: Any) -> None:
         if what in ("attribute", "data", "property"):
             lines[:] = written[name]
 
+    def to_pages(_app: Any, _name: str, text: list[str]) -> None:  # a forge shows the scripts, the site what they make
+        text[0] = re.sub(r"(\]\(\S*)gallery/(\w+)\.py\)", r"\1tutorials/\2.rst)", text[0])
+
+    app.connect("source-read", to_pages)
     app.connect("autodoc-process-docstring", keep, priority=499)  # napoleon has 500
     app.connect("autodoc-process-docstring", restore, priority=501)

@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, and what its pages show runs."""
+"""The site builds without a warning, its links lead somewhere, and what its pages and tutorials show runs."""
 
 import doctest
 import re
@@ -8,7 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.forkserver import finish, start_script
+from support.forkserver import ERRORS, SHOWN, finish, start_script
+from support.pages import FENCE, PAGES, SCRIPTS, blocks, shell
 
 import pdeplus as pp
 from pdeplus.cli import parse
@@ -17,14 +18,15 @@ from pdeplus.training.config import load_config
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "gallery")
 LINKED = [*PAGES, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
-FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.S | re.M)
-
-
-def blocks(page: Path, *languages: str) -> list[str]:
-    """The code blocks of a page in these languages."""
-    return [code for language, code in FENCE.findall(page.read_text("utf-8")) if language in languages]
+SMALLER = {
+    "how_robust": [("range(5):", "range(1):"), ("x_test, y_test)", "x_test[:4], y_test[:4])")],
+    "finetune": [('"train.epochs=4"', '"train.epochs=1", "train.limit=200"'), ("train.epochs=10", "train.epochs=1")],
+    "own_loop": [("epochs = 6", "epochs = 1"), ("[::3]", "[::50]")],
+    "reproduce": [],
+    "where_it_diffuses": [("train.epochs=4", "train.epochs=1"), ("train.limit=700", "train.limit=80")],
+}
+"""What makes a tutorial take seconds; `make docs` runs all of it."""
 
 
 def prose(page: Path) -> str:
@@ -95,14 +97,25 @@ def test_python_of_a_page_runs(page, tmp_path):
     finish(start_script(script, cwd=tmp_path), tmp_path)
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_tutorials_run_and_draw(script, tmp_path):
+    text = script.read_text("utf-8")
+    for big, small in SMALLER[script.stem]:
+        assert big in text
+        text = text.replace(big, small)
+    assert "plt.show()" in text
+    copy = tmp_path / "code.py"
+    copy.write_text(text.replace("plt.show()", 'plt.savefig("figure.png")'))
+    finish(start_script(copy, cwd=tmp_path), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"code.py", "figure.png", SHOWN, ERRORS}  # and leave nothing
+
+
 def commands(page: Path) -> list[list[str]]:
-    """Every call of pdeplus in a page's shell blocks, without what follows a pipe or a comment."""
-    lines = "\n".join(blocks(page, "bash", "sh")).replace("\\\n", " ").splitlines()
-    calls = [re.split(r" [#|>] ?", line.strip())[0] for line in lines]
-    return [call.split()[1:] for call in calls if call.startswith("pdeplus ")]
+    """Every call of pdeplus in a page's shell blocks."""
+    return [line.split()[1:] for line in shell(page) if line.startswith("pdeplus ")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [p for p in (*PAGES, *SCRIPTS) if commands(p)], ids=lambda page: page.name)
 def test_commands_of_a_page_are_understood(page):
     """Commands, flags, presets and settings exist; those of README and of most tutorials are also run."""
     for words in commands(page):

@@ -34,6 +34,16 @@ def test_types_and_the_trust_boundary_are_published():
     assert "strangers" in security
 
 
+def test_the_version_is_the_same_wherever_it_is_written():
+    version, heading = pdeplus.__version__, re.compile(r"^## ([\d.]+) \((\d{4}-\d\d-\d\d)\)$", re.M)
+    released = heading.search((ROOT / "CHANGELOG.md").read_text("utf-8"))
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.findall(r"^ *version: (.*)$", citation, re.M) == [version, version]
+    assert f"date-released: {released[2]}\n" in citation
+    assert released[1] == version
+    assert f"version = {{{version}}}" in (ROOT / "docs" / "cite.md").read_text("utf-8")
+
+
 def test_every_dependency_is_in_the_tested_set():
     tested = pinned(ROOT / "constraints.txt")
     wanted = [

@@ -1,6 +1,5 @@
 """The tutorials' commands and the newcomer's script, run as they stand in a fresh folder with real pictures."""
 
-import re
 import runpy
 import shlex
 import shutil
@@ -13,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from support.commands import answer
 from support.data_files import write_class_folders
+from support.pages import ROOT, shell
 from support.peers import peer
 
 import pdeplus as pp
@@ -20,10 +20,8 @@ from pdeplus.evaluation.deployment import export
 from pdeplus.evaluation.given_models import open_model
 from pdeplus.evaluation.records import read_records
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "how_robust.md"
-PACS = Path(__file__).parents[2] / "shared" / "data" / "pacs-64" / "photo"
-BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+PACS = ROOT.parent / "shared" / "data" / "pacs-64" / "photo"
+COMMANDS = [line for line in shell(ROOT / "docs" / "gallery" / "how_robust.py") if line.startswith("pdeplus ")]
 WITHOUT_PDEPLUS = """
 import sys
 sys.modules["pdeplus"] = None  # importing it fails
@@ -88,7 +86,7 @@ def test_the_newcomers_script(tmp_path, monkeypatch, capsys):
     model = "timm:test_resnet?pretrained=false"
     short = ["train.epochs=1", "train.batch_size=8", "train.precision=fp32"]
     monkeypatch.setattr(sys, "argv", ["newcomer.py", "my_pictures", model, *short])
-    runpy.run_path(str(PAGE.parents[2] / "examples" / "newcomer.py"))
+    runpy.run_path(str(ROOT / "examples" / "newcomer.py"))
     assert "epoch 1 of 1" in capsys.readouterr().err
     before, after = (read_records(Path(folder) / "records.jsonl") for folder in ("before", "runs/pde"))
     assert len(before) == len(after) == 1 + 15 * 3

@@ -135,7 +135,7 @@ def cost_figure(results: Path, methods: str, compute: str) -> Any:
     points, unit = cost_points(results / methods / "records.jsonl")
     equal = results / compute / "records.jsonl"
     longer = cost_points(equal, unit)[0] if equal.is_file() else {}
-    figure, axis = plt.subplots(figsize=(11, 6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8.5, 5), layout="constrained")
     axis.set_xscale("log")
     for name, (cost, accuracy) in points.items():
         own = name.startswith("PDE+")

@@ -263,6 +263,13 @@ def test_a_model_that_only_guesses_is_pointed_to_its_input():
     assert caught[0].filename == __file__
 
 
+def test_a_file_of_code_is_answered_with_the_name_to_give(tmp_path):
+    (tmp_path / "net.py").touch()
+    for name in ("net", "net.py"):
+        with pytest.raises(UserError, match=r"not a run folder.*dotted name: my_package\.net$"):
+            pp.evaluate(tmp_path / name, "clean", data=TEST)
+
+
 def test_runs_that_cannot_be_tested_are_refused_in_one_line(erm, tmp_path):
     with pytest.raises(UserError, match="is not a run folder: it has no config.toml .and no config.json"):
         pp.evaluate(tmp_path, "clean")

@@ -231,6 +231,8 @@ def test_paper_is_light_and_has_everything_unfolded(chromium, file, scheme):
     found.wait(2 if scheme == "dark" else 1)
     assert found.page.locator("#g1-summary thead th:visible").count() == 13
     assert found.page.evaluate("document.querySelectorAll('main details:not(.vega-embed *, [open])').length") == 0
+    repeated = "(name) => getComputedStyle(document.querySelector('thead th' + name))"  # a sheet repeats no other head
+    assert found.page.evaluate(f"({repeated})('').position + ({repeated})(' button').display") == "staticcontents"
     assert not found.page.locator("nav, .fold, #theme").filter(visible=True).count()
     ground, text = found.page.evaluate(
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"

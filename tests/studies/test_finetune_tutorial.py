@@ -1,17 +1,15 @@
 """The commands of the tutorials run one after the other, on a tiny folder and with a small network."""
 
-import re
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.commands import answer
+from support.pages import ROOT, shell
 from support.peers import peer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "finetune.md").read_text("utf-8")
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+COMMANDS = [line for line in shell(ROOT / "docs" / "gallery" / "finetune.py") if line.startswith("pdeplus ")]
 SMALL = ["model.pretrained=false", "data.size=32", "train.epochs=1", "train.batch_size=4", "train.precision=fp32"]
 RESUMED = ["train.epochs=2"]
 
@@ -25,7 +23,7 @@ def test_fine_tuning(tmp_path, monkeypatch, capsys):
         for i in range(8):
             pixels = np.random.default_rng(i).integers(0, 100, (40, 50, 3)) + 100 * label
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "my_pictures" / name / f"{i}.png")
-    ran = [shlex.split(line) for line in COMMANDS if line.startswith("pdeplus ")]
+    ran = [shlex.split(line) for line in COMMANDS]
     assert [words[1] for words in ran] == [
         *["train"] * 3, "evaluate", "report", "predict", "train", "sweep", "export",
     ]  # fmt: skip

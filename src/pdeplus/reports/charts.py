@@ -165,7 +165,7 @@ def cost_scatter(group: Group) -> Figure:
         if (value := get(line.series.any))
     ]
     x = {"field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 20}}
-    x |= {"title": {CHOSEN: "cost"}, "axis": {"format": ".3~g", "tickCount": 5}}
+    x |= {"title": {CHOSEN: "cost"}, "axis": {"format": ",.3~r", "tickCount": 5}}
     spec = SIZE | {"mark": DOT, "encoding": series_encoding(x, ACCURACIES[group.main_score])}
     caption = "Accuracy against cost: further up is better, further left is cheaper (logarithmic)."
     return Figure(name="cost", caption=caption, spec=spec, rows=rows, one={"cost": "costs"}, several=SHOWN_LINES)

@@ -19,7 +19,13 @@ from pdeplus.data.digits import Digits
 # %%
 # Train PDE+ on the digits of the demo.
 
-settings = ["method.name=pde_plus", "method.diffusion_lr=0.02", "train.epochs=4", "model.width=4", "train.limit=700"]
+settings = [
+    "method.name=pde_plus_stages",
+    "method.diffusion_lr=0.02",
+    "train.epochs=4",
+    "model.width=4",
+    "train.limit=700",
+]
 config = pp.load_config("demo", settings)
 run = pp.train(config, out=f"{tempfile.mkdtemp()}/run")
 print(f"validation accuracy {run.metrics[-1]['validation/accuracy']:.1%}")
