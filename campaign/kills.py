@@ -19,6 +19,14 @@ TRAIN = ["data.name=synthetic", "data.size=16", "train.limit=120", "train.epochs
 TRAIN += ["train.checkpoint_seconds=0", "model.name=plain_cnn", "model.width=4"]
 STATES = {
     "pde_plus, ema": ["train.ema=0.9", "train.warmup=0.5"],
+    "pde_plus, all of the batch from the start": [
+        "method.share=1",
+        "method.diffuse_after=0",
+        "method.augmentor.name=random_erasing",
+        "method.augmentor.fill=mean",
+    ],
+    "pde_plus_stages": ["method.name=pde_plus_stages"],
+    "pde_plus_directional": ["method.name=pde_plus_directional"],
     "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split"],
     "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
     "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
@@ -94,6 +102,8 @@ def cases(folder: Path) -> list[Case]:
     experiment = folder / "experiment.toml"
     experiment.write_text(EXPERIMENT)
     reproduce = ["reproduce", str(experiment), "--size", "smoke", "--out", "o", "--jobs", "1", "--seeds", "1"]
+    small = [word for word in TRAIN if not word.startswith("train.checkpoint")]
+    sweep = ["sweep", "demo", *small, "--methods", "erm", "pde_plus", "--limit", "20", "--jobs", "1", "--out", "o"]
     simple: dict[str, tuple[list[str], Callable[[Path], object]]] = {
         "evaluate": (evaluate, lambda place: (records(place), hashes(place, "tested/samples.json"))),
         "corrupt, arrays": ([*corrupt, "npy"], lambda place: hashes(place, "c/*.npy")),
@@ -101,6 +111,7 @@ def cases(folder: Path) -> list[Case]:
         "report": (report, lambda place: hashes(place, "page.html")),
         "export": (export, lambda place: hashes(place, "m.pt2")),
         "reproduce": (reproduce, lambda place: (hashes(place, "o/smoke/runs/*/*.safetensors"), records(place))),
+        "sweep": (sweep, lambda place: (hashes(place, "o/own/runs/*/*.safetensors"), records(place))),
     }
     return found + [Case(name, words, same(words), result) for name, (words, result) in simple.items()]
 

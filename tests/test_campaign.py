@@ -48,6 +48,7 @@ def test_a_damaged_file_is_noticed_or_harmless(tmp_path):
     trials, chance, tally = Damages(tmp_path), random.Random(0), Tally()
     for _ in range(25):
         trials.finished(tally, chance)
+        trials.of_a_shared_folder(tally, chance)
     for _ in range(5):
         trials.stopped(tally, chance)
     assert not tally.bad
