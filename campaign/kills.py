@@ -27,7 +27,7 @@ STATES = {
     ],
     "pde_plus_stages": ["method.name=pde_plus_stages"],
     "pde_plus_directional": ["method.name=pde_plus_directional"],
-    "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split"],
+    "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split", "method.name=pde_plus_stages"],
     "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
     "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
     "clip_norm, rlat": ["train.clip_norm=1", "method.name=rlat"],
@@ -125,13 +125,18 @@ def kill(tally: Tally, kills: int, number: int, folder: Path, only: str = "") ->
     chosen = [case for case in cases(folder) if only in case.name]
     expected = dict[str, tuple[object, float]]()
     done = trial = 0
-    while done < kills:
+    while done < kills and chosen:
         case = chosen[trial % len(chosen)]
         trial += 1
         if case.name not in expected:
             began = time.monotonic()
             place = _new(folder, f"{case.name}-whole")
-            _run(case.begin, place)
+            try:
+                _run(case.begin, place)
+            except AssertionError as error:
+                tally.add(f"killed {case.name}", "lost", f"not even begun: {error}")
+                chosen.remove(case)
+                continue
             expected[case.name] = (case.result(place), listing(place)), time.monotonic() - began
         done += _trial(tally, case, *expected[case.name], chance, _new(folder, f"{case.name}-{trial}"), kills - done)
 
