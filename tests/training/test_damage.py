@@ -285,8 +285,8 @@ def test_a_preset_that_is_no_preset_is_answered_in_one_line(tmp_path, content, r
     "setting",
     ["train.epochs=" + "9" * 5000, "train.epochs=0x" + "f" * 5000, "train.lr=" + "[" * 5000, "data.root=a\0b",
      'data.root="a\\u0000b"', "a" + ".a" * 5000 + "=1", "\ud800=1", "train.epochs=1e999", "train.lr=[[[[",
-     "name=\udcff", "data.root=/a\udce4b"],
-    ids=range(11),
+     "name=\udcff", "data.root=/a\udce4b", "t\udcff\nr=3"],
+    ids=range(12),
 )  # fmt: skip
 def test_settings_of_any_kind_are_answered_in_one_line(setting):
     words = refusal(lambda: load_config("demo", [setting]))

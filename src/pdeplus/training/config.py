@@ -174,7 +174,7 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
         if (shown := readable(override)) != override:
-            raise UserError(f"{shown} is not UTF-8, in which configs are written; rename it")
+            raise UserError(f"{shown!r:.80} is not UTF-8, in which configs are written; rename it")
         insert(together, override)
     defaults = {key: {"name": cast(Part, getattr(Config(), key)).name} for key in FAMILY_OF}
     return from_tables(_lay(_merge(defaults, _read(preset)), together))
