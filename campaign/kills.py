@@ -66,8 +66,14 @@ def hashes(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[str]:
-    """What was measured of runs below a folder, without the time it took."""
-    free: dict[str, Any] = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "command": ""}
+    """What was measured of runs below a folder, without the time it took and the source's commit."""
+    free: dict[str, Any] = {
+        "seconds": 0.0,
+        "train_seconds": None,
+        "train_core_seconds": None,
+        "command": "",
+        "commit": None,
+    }
     files = sorted(folder.rglob("records.jsonl"))
     return sorted({to_json(replace(record, **free)) for file in files for record in read_records(file)})
 
