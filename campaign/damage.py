@@ -1,4 +1,4 @@
-"""Damaged files: a file of a run folder is spoilt; what is then read is as it was, or a line says that it is not."""
+"""Damaged files: a file of a run or shared folder is spoilt; what is then read is as it was, or a line says so."""
 
 import random
 import shutil
@@ -28,6 +28,7 @@ WHEN_STOPPED = (
     "checkpoints/*/weights.safetensors", "checkpoints/*/state.pt", "checkpoints/*/manifest.json",
     "checkpoints/*/config.toml",
 )  # fmt: skip
+WHEN_SHARED = ("config.toml", "model.json", "metrics.jsonl", "sums.json", "model.safetensors", "records.jsonl")
 
 
 def spoil(data: bytes, other: bytes, random: random.Random) -> bytes | None:
@@ -54,9 +55,13 @@ class Damages:
         self.whole = pp.train(pp.load_config("demo", SMALL), folder / "whole").path
         pp.evaluate(self.whole, "clean", limit=20)
         self.other = pp.train(pp.load_config("demo", [*SMALL, "seed=1"]), folder / "other").path
+        self.shared, self.other_shared = (
+            pp.save_pretrained(run, folder / f"shared-{run.name}", onnx=False) for run in (self.whole, self.other)
+        )
         self.images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
         self.answers = self.ask(self.whole)
         self.ended = self.result(self.whole)
+        self.shown = self.load(self.shared)
 
     def ask(self, folder: Path) -> list[object]:
         """Everything that is read of a finished run but what only informs."""
@@ -66,6 +71,12 @@ class Damages:
             logits = [network(self.images).numpy().tobytes() for network in networks]
         records = gather(folder).records
         return [logits, run.expects, run.metrics, run.weights("validation")[0], records]
+
+    def load(self, folder: Path) -> list[object]:
+        """What a shared folder's network answers, and what was measured of it."""
+        with torch.no_grad():
+            network = pp.from_pretrained(folder)
+            return [network(self.images).numpy().tobytes(), network.classes, gather(folder).records]
 
     def result(self, folder: Path) -> list[bytes]:
         """What a run ends in, and its settings; of config.toml two keys, which no result depends on, may differ."""
@@ -77,35 +88,42 @@ class Damages:
     def finished(self, tally: Tally, random: random.Random) -> None:
         """Spoil a file of the finished run and read it."""
         folder, name = self._spoilt(random, WHEN_FINISHED)
-        outcome, answer = judge(lambda: self.ask(folder))
-        if outcome in ("read", "warned"):
-            same = answer == self.answers
-            outcome = "changed" if not same else "unchanged" if outcome == "read" else "warned"
-        tally.add(f"damaged {name}, read", outcome, str(answer))
-        shutil.rmtree(folder)
+        self._add(tally, f"damaged {name}, read", folder, lambda: self.ask(folder), self.answers)
+
+    def of_a_shared_folder(self, tally: Tally, random: random.Random) -> None:
+        """Spoil a file of the shared folder and load it."""
+        folder, name = self._spoilt(random, WHEN_SHARED, self.shared, self.other_shared)
+        self._add(tally, f"damaged {name}, shared", folder, lambda: self.load(folder), self.shown)
 
     def stopped(self, tally: Tally, random: random.Random) -> None:
         """Spoil a file of the run before its end and go on."""
-        folder, name = self._spoilt(random, WHEN_STOPPED, before_its_end=True)
+        folder, name = self._spoilt(random, WHEN_STOPPED)
+        (folder / "model.safetensors").unlink()
 
         def go_on() -> list[bytes]:
             if not (folder / "config.toml").exists():
                 raise UserError("there is no run any more")
             return self.result(resume(folder).path)
 
-        outcome, answer = judge(go_on)
+        self._add(tally, f"damaged {name}, resumed", folder, go_on, self.ended)
+
+    def _add(self, tally: Tally, what: str, folder: Path, call: Callable[[], object], wanted: object) -> None:
+        """Count what becomes of a call on a spoilt folder, which is then removed."""
+        outcome, answer = judge(call)
         if outcome in ("read", "warned"):
-            outcome = "changed" if answer != self.ended else "unchanged" if outcome == "read" else "warned"
-        tally.add(f"damaged {name}, resumed", outcome, str(answer)[:300])
+            outcome = "changed" if answer != wanted else "unchanged" if outcome == "read" else "warned"
+        tally.add(what, outcome, str(answer)[:300])
         shutil.rmtree(folder)
 
-    def _spoilt(self, random: random.Random, names: tuple[str, ...], before_its_end: bool = False) -> tuple[Path, str]:
-        folder = shutil.copytree(self.whole, self.folder / "spoilt")
-        if before_its_end:
-            (folder / "model.safetensors").unlink()
+    def _spoilt(
+        self, random: random.Random, names: tuple[str, ...], whole: Path | None = None, another: Path | None = None
+    ) -> tuple[Path, str]:
+        folder = shutil.copytree(whole or self.whole, self.folder / "spoilt")
         name = random.choice(names)
         path = random.choice(sorted(folder.glob(name)))
-        other = self.other / path.relative_to(folder)  # its records would be read as what they are: another run's
+        other = (another or self.other) / path.relative_to(
+            folder
+        )  # its records would be read as what they are: another run's
         data = spoil(path.read_bytes(), other.read_bytes() if other.exists() else b"", random)
         if data is None:
             path.unlink()
@@ -115,7 +133,8 @@ class Damages:
 
 
 def damage(tally: Tally, damages: int, number: int, folder: Path) -> None:
-    """So many damaged files, those of finished and of stopped runs in turn."""
+    """So many damaged files, those of finished and stopped runs and of shared folders in turn."""
     trials, chance = Damages(folder), random.Random(number)
+    kinds = (trials.finished, trials.stopped, trials.of_a_shared_folder)
     for i in range(damages):
-        (trials.stopped if i % 2 else trials.finished)(tally, chance)
+        kinds[i % 3](tally, chance)

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from PIL import Image
 from tests.support.data_files import python2_pickle, tar_of, zip_of
+from tests.support.peers import peer
 
 from pdeplus._lib.environment import read_sessions, written_by
 from pdeplus._lib.files import encode_weights, read_weights, sum_of
+from pdeplus.cli.sweep import _values as varied_values
 from pdeplus.data._download import unpack
 from pdeplus.data._pictures import read_picture
 from pdeplus.data._reading import read_corrupted, read_manifest
@@ -31,8 +33,11 @@ from pdeplus.data.fashion_mnist import FashionMnist
 from pdeplus.evaluation.adversarial import sanity_lines
 from pdeplus.evaluation.deployment import OnnxModel
 from pdeplus.evaluation.records import parse, read_records, to_json
+from pdeplus.models._hub import named
+from pdeplus.models._libraries import load_start, parse_uri
 from pdeplus.reports.inputs import gather
-from pdeplus.studies.experiment import load_experiment
+from pdeplus.studies.cells import plan
+from pdeplus.studies.experiment import load_experiment, sweep_of
 from pdeplus.training.checkpoint import load_checkpoint, save_checkpoint
 from pdeplus.training.config import load_config
 from pdeplus.training.precision import chosen_precision
@@ -107,6 +112,7 @@ Reader = tuple[bytes, Callable[[bytes, Path], object]]
 
 def readers() -> Mapping[str, Reader]:
     """Every reader of files and settings, by name."""
+    peer("timm")  # which its config needs, and transformers'
     digits = np.arange(5 * 4 * 32 * 32 * 3, dtype=np.uint8).reshape(20, 32, 32, 3)
     idx = struct.pack(">4I", 0x803, 4, 28, 28) + bytes(4 * 28 * 28)
     pictures = {kind: _saved(lambda out, k=kind: Image.new("RGB", (9, 7), 99).save(out, k)) for kind in KINDS}
@@ -130,6 +136,12 @@ def readers() -> Mapping[str, Reader]:
         "sanity": (SANITY, in_folder("sanity.json", lambda folder: sanity_lines(folder, "m", "o", "w", 0))),
         "corruptions.json": (b'{"wanted": ["fog"], "complete": []}', in_folder("corruptions.json", read_manifest)),
         "weights": (weights, in_file("w.safetensors", read_weights)),
+        "weights by URI": (_saved(lambda out: torch.save({"model": {"w": torch.ones(3)}}, out)), _load_start),
+        "timm config": (TIMM, in_folder("config.json", _hub_facts)),
+        "transformers config": (TRANSFORMERS, in_folder("config.json", _hub_facts)),
+        "image processor": (PROCESSOR, in_folder("preprocessor_config.json", _processor_facts)),
+        "uri": (b"timm:resnet18?pretrained=false&drop=0.1", lambda data, folder: parse_uri(os.fsdecode(data))),
+        "varied values": (b"train.lr=0.1,0.05", lambda data, folder: _sweep(os.fsdecode(data))),
         "checkpoint": (_saved(lambda out: torch.save({"progress": {}, "t": torch.ones(3)}, out)), _read_checkpoint),
         "onnx": (_onnx(), in_file("m.onnx", _run_onnx)),
         "onnx metadata": (b'["a", "b"]', lambda data, folder: _run_onnx(put(folder / "m.onnx", _onnx(data)))),
@@ -146,6 +158,15 @@ def readers() -> Mapping[str, Reader]:
 AUTO: Any = SimpleNamespace(settings=SimpleNamespace(precision="auto"))
 EXPECTS = b'{"classes": ["a", "b"], "shape": [3, 8, 8]}'
 SANITY = b'[{"model": "m", "origin": "o", "weights": "w", "samples": 0, "checks": []}]'
+TIMM = (
+    b'{"architecture": "resnet18", "num_classes": 2, "pretrained_cfg": {"input_size": [3, 32, 32], "mean": [0, 0, 0],'
+    b' "std": [1, 1, 1], "crop_pct": 0.9, "interpolation": "bicubic", "label_names": ["a", "b"]}, "model_args": {}}'
+)
+TRANSFORMERS = b'{"model_type": "resnet", "id2label": {"0": "a", "1": "b"}}'
+PROCESSOR = (
+    b'{"size": {"shortest_edge": 36}, "do_center_crop": true, "crop_size": 32, "resample": 3,'
+    b' "image_mean": [0, 0, 0], "image_std": [1, 1, 1]}'
+)
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF")
 
 
@@ -181,6 +202,28 @@ def _read_checkpoint(data: bytes, folder: Path) -> object:
     sums = json.loads((place / "manifest.json").read_bytes()) | {"state.pt": sum_of(data)}
     put(place / "manifest.json", json.dumps(sums).encode())
     return load_checkpoint(folder / "c")
+
+
+def _load_start(data: bytes, folder: Path) -> object:
+    network = torch.nn.ParameterDict({"w": torch.zeros(3)})
+    return load_start(network, put(folder / "w.pth", data))
+
+
+def _hub_facts(folder: Path) -> object:
+    """What a folder's config says of a network, without the network."""
+    if not (folder / "preprocessor_config.json").exists():
+        put(folder / "preprocessor_config.json", PROCESSOR)
+    build: Any = named(str(folder))
+    return build.facts({}), build.own_classes()
+
+
+def _processor_facts(folder: Path) -> object:
+    return _hub_facts(put(folder / "config.json", TRANSFORMERS).parent)
+
+
+def _sweep(text: str) -> object:
+    experiment = sweep_of("demo", [], vary=dict([varied_values(text)]), seeds=1)
+    return plan(experiment, experiment.sizes["own"])
 
 
 def _onnx(classes: bytes = b'["a", "b"]') -> bytes:

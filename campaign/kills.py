@@ -19,7 +19,15 @@ TRAIN = ["data.name=synthetic", "data.size=16", "train.limit=120", "train.epochs
 TRAIN += ["train.checkpoint_seconds=0", "model.name=plain_cnn", "model.width=4"]
 STATES = {
     "pde_plus, ema": ["train.ema=0.9", "train.warmup=0.5"],
-    "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split"],
+    "pde_plus, all of the batch from the start": [
+        "method.share=1",
+        "method.diffuse_after=0",
+        "method.augmentor.name=random_erasing",
+        "method.augmentor.fill=mean",
+    ],
+    "pde_plus_stages": ["method.name=pde_plus_stages"],
+    "pde_plus_directional": ["method.name=pde_plus_directional"],
+    "adamw, split": ["train.optimizer=adamw", "train.batch_norm=split", "method.name=pde_plus_stages"],
     "muon, alternating flips": ["train.optimizer=muon", "train.flips=alternating", "method.name=erm"],
     "recalibrate, every epoch kept": ["train.batch_norm=recalibrate", "train.keep_every=1", "method.name=mixup"],
     "clip_norm, rlat": ["train.clip_norm=1", "method.name=rlat"],
@@ -58,8 +66,14 @@ def hashes(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[str]:
-    """What was measured of runs below a folder, without the time it took."""
-    free: dict[str, Any] = {"seconds": 0.0, "train_seconds": None, "train_core_seconds": None, "command": ""}
+    """What was measured of runs below a folder, without the time it took and the source's commit."""
+    free: dict[str, Any] = {
+        "seconds": 0.0,
+        "train_seconds": None,
+        "train_core_seconds": None,
+        "command": "",
+        "commit": None,
+    }
     files = sorted(folder.rglob("records.jsonl"))
     return sorted({to_json(replace(record, **free)) for file in files for record in read_records(file)})
 
@@ -94,6 +108,8 @@ def cases(folder: Path) -> list[Case]:
     experiment = folder / "experiment.toml"
     experiment.write_text(EXPERIMENT)
     reproduce = ["reproduce", str(experiment), "--size", "smoke", "--out", "o", "--jobs", "1", "--seeds", "1"]
+    small = [word for word in TRAIN if not word.startswith("train.checkpoint")]
+    sweep = ["sweep", "demo", *small, "--methods", "erm", "pde_plus", "--limit", "20", "--jobs", "1", "--out", "o"]
     simple: dict[str, tuple[list[str], Callable[[Path], object]]] = {
         "evaluate": (evaluate, lambda place: (records(place), hashes(place, "tested/samples.json"))),
         "corrupt, arrays": ([*corrupt, "npy"], lambda place: hashes(place, "c/*.npy")),
@@ -101,6 +117,7 @@ def cases(folder: Path) -> list[Case]:
         "report": (report, lambda place: hashes(place, "page.html")),
         "export": (export, lambda place: hashes(place, "m.pt2")),
         "reproduce": (reproduce, lambda place: (hashes(place, "o/smoke/runs/*/*.safetensors"), records(place))),
+        "sweep": (sweep, lambda place: (hashes(place, "o/own/runs/*/*.safetensors"), records(place))),
     }
     return found + [Case(name, words, same(words), result) for name, (words, result) in simple.items()]
 
@@ -114,13 +131,18 @@ def kill(tally: Tally, kills: int, number: int, folder: Path, only: str = "") ->
     chosen = [case for case in cases(folder) if only in case.name]
     expected = dict[str, tuple[object, float]]()
     done = trial = 0
-    while done < kills:
+    while done < kills and chosen:
         case = chosen[trial % len(chosen)]
         trial += 1
         if case.name not in expected:
             began = time.monotonic()
             place = _new(folder, f"{case.name}-whole")
-            _run(case.begin, place)
+            try:
+                _run(case.begin, place)
+            except AssertionError as error:
+                tally.add(f"killed {case.name}", "lost", f"not even begun: {error}")
+                chosen.remove(case)
+                continue
             expected[case.name] = (case.result(place), listing(place)), time.monotonic() - began
         done += _trial(tally, case, *expected[case.name], chance, _new(folder, f"{case.name}-{trial}"), kills - done)
 

@@ -4,9 +4,12 @@ import random
 
 import pytest
 from campaign import __main__ as campaign
+from campaign.kills import STATES, TRAIN
 from campaign.tally import Tally, judge
 
 from pdeplus.errors import Stopped, UserError
+from pdeplus.training.config import load_config
+from pdeplus.training.run_folder import prepare
 
 
 def test_the_tally_tells_good_from_bad():
@@ -48,9 +51,15 @@ def test_a_damaged_file_is_noticed_or_harmless(tmp_path):
     trials, chance, tally = Damages(tmp_path), random.Random(0), Tally()
     for _ in range(25):
         trials.finished(tally, chance)
+        trials.of_a_shared_folder(tally, chance)
     for _ in range(5):
         trials.stopped(tally, chance)
     assert not tally.bad
+
+
+def test_everything_that_is_killed_can_be_trained():
+    for options in STATES.values():
+        prepare(load_config("demo", [*TRAIN, *options]))
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, Stopped])

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from support.forkserver import finish, start
 
+from pdeplus._lib.files import TEMPORARY
 from pdeplus.corruptions import copies
 from pdeplus.corruptions.copies import CorruptionPlan, corrupt_arrays, corrupt_folder, corrupt_labelled
 from pdeplus.corruptions.suite import corrupt
@@ -139,6 +140,7 @@ def test_an_unfinished_set_is_not_read(images, tmp_path):
 
 def test_a_kill_before_the_first_manifest_is_whole(images, tmp_path):
     (tmp_path / "corruptions.json.tmp").write_bytes(b"{")
+    (tmp_path / f"{TEMPORARY}0123").write_bytes(b"{")
     corrupt_arrays(images, tmp_path, CorruptionPlan(names=("contrast",), constants="cifar"), silent)
     (tmp_path / "corruptions.json").write_bytes(b"{")
     with pytest.raises(UserError, match="corruptions.json is damaged"):

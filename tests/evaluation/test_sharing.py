@@ -13,7 +13,9 @@ from support.runs import trained
 
 import pdeplus as pp
 from pdeplus.data.digits import Digits
+from pdeplus.evaluation import sharing
 from pdeplus.evaluation.sharing import FILES
+from pdeplus.training import run_files
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,30 @@ def test_wrong_folders_are_answered_in_one_line(run, folder, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(pp.UserError, match="has no config.toml and model.safetensors as pdeplus saves them"):
         pp.from_pretrained(tmp_path / "other")
+
+
+@pytest.mark.parametrize("last", ["model.json", "config.json", "model.safetensors"])
+def test_saving_that_was_cut_short_begins_again(run, tmp_path, monkeypatch, last):
+    folder, write = tmp_path / "model", sharing.write_file
+
+    def full(path, data):
+        if path.name == last:
+            raise pp.UserError(f"{path} cannot be written: No space left on device")
+        write(path, data)
+
+    for module in (sharing, run_files):
+        monkeypatch.setattr(module, "write_file", full)
+    with pytest.raises(pp.UserError, match="No space left"):
+        pp.save_pretrained(run, folder, onnx=False)
+    with pytest.raises(pp.UserError, match="has no config.toml and model.safetensors"):
+        pp.from_pretrained(folder)
+    (folder / "model.onnx").write_bytes(b"of the first try")
+    monkeypatch.undo()
+    pp.save_pretrained(run, folder, onnx=False)
+    whole = pp.save_pretrained(run, tmp_path / "whole", onnx=False)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {p.name: p.read_bytes() for p in whole.iterdir()}
+    with pytest.raises(pp.UserError, match="already holds files"):
+        pp.save_pretrained(run, folder, onnx=False)
 
 
 def test_over_the_hub(run, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from torch import nn
 import pdeplus as pp
 from pdeplus._lib.files import encode_weights
 from pdeplus.core.placement import stages_of
-from pdeplus.models._libraries import Facts, check_logits, find_uri, library, parse_uri
+from pdeplus.models._libraries import Facts, check_logits, find_uri, library, load_start, parse_uri
 from pdeplus.models.base import build_model, facts_of, placed
 from pdeplus.training.config import config_hash
 from pdeplus.training.run_folder import Run
@@ -214,6 +214,26 @@ def test_a_network_that_fails_is_told_with_its_place():
     place = f"{re.escape(__file__)} line {Failing.forward.__code__.co_firstlineno + 1}, in forward"
     with pytest.raises(pp.UserError, match=rf"mine cannot take .*: 'a fault of mine' \({place}\); set data.size"):
         check_logits(Failing(), "mine", (3, 5, 5), 3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        3,
+        [torch.ones(2)],
+        {"state_dict": 3},
+        {"model": torch.ones(2)},
+        {"state_dict": {"model": None}},
+        {1: torch.ones(2)},
+    ],
+    ids=range(6),
+)
+def test_checkpoints_that_hold_no_weights_are_refused(tmp_path, content):
+    file = tmp_path / "other.pth"
+    torch.save(content, file)
+    with pytest.raises(pp.UserError, match="holds weights of another network: it lacks weight, bias") as caught:
+        load_start(nn.Linear(2, 2), file)
+    assert "\n" not in str(caught.value)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

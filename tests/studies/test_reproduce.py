@@ -12,9 +12,10 @@ from PIL import Image
 from pdeplus.cli import main
 from pdeplus.errors import RunFailed, UserError
 from pdeplus.evaluation.records import append_records, read_records
-from pdeplus.studies.cells import plan, run_cell
+from pdeplus.studies.cells import Failure, attempt, collect, note_of, plan, run_cell
 from pdeplus.studies.estimates import estimate, format_estimates
 from pdeplus.studies.experiment import experiments, load_experiment
+from pdeplus.studies.ray import where_is
 from pdeplus.studies.reproduction import prepare, reproduce
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("cells_here")]
@@ -160,6 +161,20 @@ def test_a_failing_cell_loses_no_other_and_is_tried_again(tmp_path):
     reproduce(path, size="smoke", out=tmp_path / "out")
     assert "not done" not in (folder / "result.md").read_text()
     assert not list(runs.glob("*.failed.txt"))
+
+
+def test_a_cell_fails_alone_where_nothing_can_be_written_or_its_notes_are_damaged(tmp_path):
+    cell = prepare(own(tmp_path), "smoke", None, [])[2][0]
+    (tmp_path / "runs").write_text("in the way")
+    result = attempt(cell, tmp_path / "runs")
+    assert isinstance(result, Failure)
+    assert "cannot be created: Not a directory" in result.reason
+    note_of(cell, tmp_path).write_bytes(b"Traceback\n\xff: no\n")
+    ((_, result),) = collect([cell], tmp_path)
+    assert isinstance(result, Failure)
+    assert result.reason == "not trained: \ufffd: no"
+    (tmp_path / "sign").write_bytes(b"[" * 100_000)
+    assert where_is(tmp_path / "sign") == ""
 
 
 def test_the_plotting_extra_is_asked_for_before_any_training(tmp_path, monkeypatch):

@@ -41,8 +41,12 @@ def test_varied_settings_are_crossed():
     ("words", "told"),
     [
         (["--methods", "erm", "nope"], "method 'nope' is not known"),
-        (["--vary", "train.lr"], "--vary train.lr is not of the form KEY=A,B"),
+        (["--vary", "train.lr"], "--vary 'train.lr' is not of the form KEY=A,B"),
+        (["--vary", "a\nb"], r"--vary 'a\nb' is not of the form KEY=A,B"),
         (["--vary", "train.lrr=1,2"], "train.lrr"),
+        (["--vary", "seed=1,2"], "seed: each run has its own name and seed; --seeds N is"),
+        (["--vary", "name=a,b"], "name: each run has its own name"),
+        (["--limit", "-1"], "limit=-1 must be at least 0"),
         (["--seeds", "0"], "seeds=0 must be at least 1"),
     ],
 )

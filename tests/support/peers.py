@@ -22,7 +22,7 @@ def peer(name: str) -> ModuleType:
 @cache
 def _declare_torchvision_operators() -> torch.library.Library:
     """Beside a CPU build of torch the wheel's compiled operators are missing; their schemas suffice."""
-    library = torch.library.Library("torchvision", "DEF")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # of which there may be several
     for name in ("nms", "qnms"):
         with contextlib.suppress(RuntimeError):  # the wheel may have brought its own
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -284,8 +284,9 @@ def test_a_preset_that_is_no_preset_is_answered_in_one_line(tmp_path, content, r
 @pytest.mark.parametrize(
     "setting",
     ["train.epochs=" + "9" * 5000, "train.epochs=0x" + "f" * 5000, "train.lr=" + "[" * 5000, "data.root=a\0b",
-     'data.root="a\\u0000b"', "a" + ".a" * 5000 + "=1", "\ud800=1", "train.epochs=1e999", "train.lr=[[[["],
-    ids=range(9),
+     'data.root="a\\u0000b"', "a" + ".a" * 5000 + "=1", "\ud800=1", "train.epochs=1e999", "train.lr=[[[[",
+     "name=\udcff", "data.root=/a\udce4b", "t\udcff\nr=3"],
+    ids=range(12),
 )  # fmt: skip
 def test_settings_of_any_kind_are_answered_in_one_line(setting):
     words = refusal(lambda: load_config("demo", [setting]))
@@ -302,7 +303,8 @@ def test_a_zero_byte_in_a_path(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("WORLD_SIZE", "abc"), ("RANK", "-1"), ("RANK", "7"), ("MASTER_PORT", "x")]
+    ("name", "value"),
+    [("WORLD_SIZE", "abc"), ("WORLD_SIZE", "9" * 5000), ("RANK", "-1"), ("RANK", "7"), ("MASTER_PORT", "x")],
 )
 def test_a_launchers_variables_that_make_no_sense(monkeypatch, name, value):
     sound = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1234"}

@@ -127,6 +127,16 @@ def parse_toml(data: bytes | str, what: str) -> dict[str, Any]:
         raise UserError(f"{what}: {reason_of(error, 200)}") from error
 
 
+def parse_value(text: str, what: str) -> Any:
+    """A value as TOML writes it; a bare word is a text."""
+    try:
+        return parse_toml(f"value = {text}", what)["value"]
+    except UserError as error:
+        if not isinstance(error.__cause__, tomllib.TOMLDecodeError) or "\0" in text:
+            raise
+        return text
+
+
 def _plain(value: Any, depth: int = 0) -> Any:
     """The value, unless it goes too deep, or has a whole number of more than 64 bits or a text that names no file."""
     if depth > DEEPEST:

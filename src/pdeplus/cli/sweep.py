@@ -63,5 +63,5 @@ def _apart(methods: Sequence[str], overrides: Sequence[str]) -> tuple[list[str],
 def _values(text: str) -> tuple[str, tuple[str, ...]]:
     key, _, values = text.partition("=")
     if not key or not values:
-        raise UserError(f"--vary {text} is not of the form KEY=A,B, e.g. --vary train.lr=0.1,0.05")
+        raise UserError(f"--vary {text!r:.80} is not of the form KEY=A,B, e.g. --vary train.lr=0.1,0.05")
     return key, tuple(values.split(","))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from .._lib.files import held, sync_all, sync_folder, write_file
+from .._lib.files import TEMPORARY, held, sync_all, sync_folder, write_file
 from .._lib.long_work import Item, Result, in_order
 from .._lib.seeds import derive
 from ..data._pictures import Picture, picture_files, read_picture
@@ -206,7 +206,7 @@ def _claimed(out: Path, plan: CorruptionPlan, source: dict[str, Any]) -> Generat
     out.mkdir(parents=True, exist_ok=True)
     with held(out / f"{MANIFEST}.lock", f"{out} is being written by another process", 0):
         known = read_manifest(out)
-        if known is None and any(not entry.name.startswith(MANIFEST) for entry in out.iterdir()):
+        if known is None and any(not entry.name.startswith((MANIFEST, TEMPORARY)) for entry in out.iterdir()):
             raise UserError(f"{out} holds other files; choose an empty folder")
         known = known or {"wanted": [], "complete": []}
         for key, value in settings.items():

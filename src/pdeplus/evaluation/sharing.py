@@ -26,6 +26,8 @@ from .tested_models import hash_of
 WEIGHTS, CARD, ONNX = "model.safetensors", "README.md", "model.onnx"
 FILES = ("config.toml", "model.json", "metrics.jsonl", "sums.json", "config.json", RECORDS, WEIGHTS, CARD, ONNX)
 """All that a shared folder holds, and all that is fetched of one."""
+UNFINISHED = ".unfinished-pdeplus"
+"""A file in a folder that is being saved; where a kill or a full disk left it, the same call begins again."""
 PRIVATE = ("root", "weights")
 """Options that name places on the machine of the one who trained: they are not shared."""
 
@@ -44,7 +46,7 @@ def save_pretrained(
     pdeplus to be run. Code outside pdeplus that a run folder's config names is refused unless `trust_code` is true.
     """
     run, folder = run if isinstance(run, Run) else Run.load(run, trust_code=trust_code), Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / UNFINISHED).exists())):
         raise UserError(f"{folder} already holds files; choose a new folder")
     epoch, path = run.weights(selection)
     weights, expects, config = run.read_weights(path), run.expects, run.config
@@ -54,6 +56,9 @@ def save_pretrained(
         public = {name: value for name, value in part.options.items() if name not in PRIVATE}
         parts[key] = replace(part, options=public)
     make_folder(folder)
+    write_file(folder / UNFINISHED, b"")
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
     write_file(folder / "config.toml", tomli_w.dumps(to_tables(replace(config, **parts))).encode())
     begin_files(folder, expects, [])
     (folder / "environment.json").unlink()  # it tells of this machine, and of a command with its paths
@@ -69,6 +74,7 @@ def save_pretrained(
     data = encode_weights(weights)
     write_sums(folder, "model.json", "metrics.jsonl", more={WEIGHTS: sum_of(data)})
     write_file(folder / WEIGHTS, data)
+    (folder / UNFINISHED).unlink(missing_ok=True)
     return folder
 
 

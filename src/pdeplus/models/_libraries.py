@@ -7,7 +7,6 @@ which gives the network's `build`; that function carries `facts`, which need no 
 import importlib
 import logging
 import textwrap
-import tomllib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, Literal, Protocol, cast, final
 import torch
 from torch import Tensor, nn
 
-from .._lib.files import read_weights
+from .._lib.files import parse_value, read_weights
 from .._lib.registry import unknown
 from ..core.network import evaluating, logits_of
 from ..errors import UserError, own_place, reason_of
@@ -93,10 +92,7 @@ def parse_uri(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise UserError(f"{text!r}: {setting!r} is not of the form key=value, e.g. ?pretrained=false")
-        try:
-            options[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            options[key] = value  # a bare word is a text
+        options[key] = parse_value(value, repr(text[:80]))
     return name, options
 
 
@@ -225,7 +221,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file, or of one that holds code
         raise UserError(f"model.weights={str(path)!r} cannot be read as weights: {reason_of(error, 120)}") from error
-    named = cast(dict[str, Any], content if isinstance(content, dict) else {})
     for key in ("state_dict", "model", "model_state_dict"):
-        named = named.get(key, named)
-    return {name.removeprefix("module."): value for name, value in named.items() if isinstance(value, Tensor)}
+        content = cast(dict[Any, Any], content).get(key, content) if isinstance(content, dict) else {}
+    named = cast(dict[Any, Any], content if isinstance(content, dict) else {})
+    return {str(name).removeprefix("module."): value for name, value in named.items() if isinstance(value, Tensor)}

@@ -96,7 +96,7 @@ def plan(experiment: Experiment, size: Size, overrides: Sequence[str] = ()) -> l
 
     Seeds are 0, 1, …; `overrides` go over everything, for every cell.
     """
-    for override in overrides:
+    for override in (*overrides, *(experiment.vary if size.vary is None else size.vary)):
         if override.partition("=")[0].strip() in ("name", "seed"):
             own = "each run has its own name and seed; --seeds N is for the seeds 0 to N - 1"
             raise UserError(f"{override}: {own}")
@@ -191,7 +191,7 @@ def collect(cells: Sequence[Cell], runs: Path) -> Results:
             yield index, replace(result, cell=cell)
         else:
             note = note_of(cell, runs)
-            lines = note.read_text("utf-8").strip().splitlines() if note.is_file() else []
+            lines = note.read_text("utf-8", "replace").strip().splitlines() if note.is_file() else []
             reason = f"not trained: {lines[-1]}" if lines else "not trained yet"
             yield index, Failure(cell=cell, reason=reason, tried=note.is_file())
 
@@ -215,9 +215,15 @@ def attempt(cell: Cell, runs: Path, watch: Watch | None = None, count: Count | N
     except _NotTested:
         return Failure(cell=cell, reason="not tested yet", tried=False)
     except Exception as error:
+        return failed(cell, runs, reason_of(error), traceback.format_exc())
+
+
+def failed(cell: Cell, runs: Path, reason: str, note: str) -> Failure:
+    """The failure of a cell, with a note beside the runs unless the disk is full."""
+    with suppress(UserError):
         make_folder(runs)
-        write_file(note, traceback.format_exc().encode(errors="backslashreplace"))
-        return Failure(cell=cell, reason=reason_of(error))
+        write_file(note_of(cell, runs), note.encode(errors="backslashreplace"))
+    return Failure(cell=cell, reason=reason)
 
 
 def note_of(cell: Cell, runs: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, final, get_args
 
 from .._lib.files import read_toml
 from .._lib.registry import names, unknown
-from ..errors import UserError, check_choice
+from ..errors import UserError, check_choice, check_least
 from ..methods import VARIANTS
 from ..training.config import Part, find_toml, preset_settings, presets, purposes
 from ..training.run_folder import Selection
@@ -138,6 +138,7 @@ def sweep_of(
 
     Methods are named as `named_methods` has them, or dotted ones of the user's own; none stands for the preset's.
     """
+    check_least("limit", limit, 0)
     rows = list[Row]()
     for method in dict.fromkeys(methods):
         if "." not in method and method not in named_methods():

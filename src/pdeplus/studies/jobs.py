@@ -24,14 +24,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .._lib.files import make_folder, write_file
 from .._lib.long_work import held_back, signals_blocked, stopping
 from .._lib.memory import machine_memory
 from ..errors import Stopped, UserError, check_least
 from ..evaluation.test_sets import KEPT
 from ..training.session import Progress
 from .board import Board
-from .cells import Cell, Done, Failure, Result, Results, attempt, attempt_alone, is_tested, is_trained, note_of, refuse
+from .cells import Cell, Done, Failure, Result, Results, attempt, attempt_alone, failed, is_tested, is_trained, refuse
 
 REFRESH_SECONDS = 1.0
 TELL_SECONDS = 0.5
@@ -244,9 +243,7 @@ def lost(cell: Cell, runs: Path, code: int) -> Failure:
     how = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
     short = "; where memory is short, fewer jobs help" if code == -9 else ""
     reason = f"its process ended ({how}){short}"
-    make_folder(runs)
-    write_file(note_of(cell, runs), reason.encode())
-    return Failure(cell=cell, reason=reason)
+    return failed(cell, runs, reason, reason)
 
 
 def serve() -> None:

@@ -130,6 +130,6 @@ def announce(sign: Path, where: str) -> None:
 
 def where_is(sign: Path) -> str:
     """What that file says; empty where there is none."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         return str(json.loads(sign.read_bytes()))
     return ""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal, cast, get_type_hints
 
-from .._lib.files import DEEPEST, parse_toml, read_toml
+from .._lib.files import DEEPEST, parse_value, read_toml, readable
 from .._lib.registry import NEW, check_options, find, names, resolved, unknown, users_code
 from ..augment.base import Augmentor
 from ..errors import UserError
@@ -174,6 +173,8 @@ def load_config(preset: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     together = dict[str, Any]()
     for override in overrides:  # their order plays no part: a name does not undo an option set before it
+        if (shown := readable(override)) != override:
+            raise UserError(f"{shown!r:.80} is not UTF-8, in which configs are written; rename it")
         insert(together, override)
     defaults = {key: {"name": cast(Part, getattr(Config(), key)).name} for key in FAMILY_OF}
     return from_tables(_lay(_merge(defaults, _read(preset)), together))
@@ -384,12 +385,7 @@ def insert(tables: dict[str, Any], override: str) -> None:
     shown = repr(override) if len(override) < 80 else f"{override[:60]!r} …"
     if not equals or not last or len(path) > DEEPEST:
         raise UserError(f"{shown} is not of the form key=value, e.g. train.epochs=10")
-    try:
-        value = parse_toml(f"value = {text}", shown)["value"]
-    except UserError as error:
-        if not isinstance(error.__cause__, tomllib.TOMLDecodeError) or "\0" in text:
-            raise
-        value = text  # a bare word is a text
+    value = parse_value(text, shown)
     for part in path:
         beneath = tables.setdefault(part, {})
         if not isinstance(beneath, dict):  # method.augmentor=augmix beside method.augmentor.width=4

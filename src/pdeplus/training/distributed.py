@@ -192,7 +192,7 @@ def join(device: str = "auto") -> Processes:
         value = os.environ.get(name)
         if value is None:
             raise UserError(f"WORLD_SIZE={world} asks for {world} processes but {name} is not set; {way_out}")
-        if name != "MASTER_ADDR" and not value.isdecimal():
+        if name != "MASTER_ADDR" and not (value.isdecimal() and len(value) < 10):
             raise UserError(f"{name}={value} is not a number of processes or a port; {way_out}")
     if int(os.environ["RANK"]) >= int(world):
         raise UserError(f"RANK={os.environ['RANK']} must be below WORLD_SIZE={world}; {way_out}")
