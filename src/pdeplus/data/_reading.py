@@ -104,14 +104,16 @@ class OnDemand(Mapping[str, Images]):
 
 
 class CorruptedSource(Source):
-    """A published corrupted set: test sets "clean", then "fog/1" and so on, each read when it is asked for.
-
-    One learns from the clean data set, which must lie beside it.
-    """
+    """A published corrupted set: "clean", then "fog/1" and so on, each read when it is asked for. One learns from the
+    clean data set, which must lie beside it."""
 
     origin: ClassVar[Origin]
     clean: ClassVar[Callable[..., Source]]
     root: str
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.clean_source().classes
 
     def train(self) -> Images:
         return self.clean_source().train()

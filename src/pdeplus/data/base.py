@@ -185,10 +185,7 @@ def hold_out(images: Images, fraction: float, seed: int, purpose: str, classes: 
 
 
 def match_classes(pool: Images, labels: Tensor, generator: torch.Generator) -> Images:
-    """For each label an image of that class, drawn from the pool: a guidance view for a batch.
-
-    Each of a class's images is equally likely; an image may be drawn more than once.
-    """
+    """For each label an image of that class, drawn from the pool with replacement: a guidance view for a batch."""
     order = pool.labels.argsort(stable=True)
     counts = torch.bincount(pool.labels, minlength=int(labels.max()) + 1)
     missing = labels[counts[labels] == 0]

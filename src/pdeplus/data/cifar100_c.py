@@ -5,7 +5,7 @@ from typing import final
 
 from ._download import Origin
 from ._reading import CorruptedSource
-from .cifar100 import NAMES, Cifar100
+from .cifar100 import Cifar100
 
 ORIGIN = Origin(
     name="cifar100_c",
@@ -27,7 +27,3 @@ class Cifar100C(CorruptedSource):
     """Folder that holds CIFAR-100-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     size: int = 32
     """Side of the images in pixels."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return NAMES

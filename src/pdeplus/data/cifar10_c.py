@@ -5,7 +5,7 @@ from typing import final
 
 from ._download import Origin
 from ._reading import CorruptedSource
-from .cifar10 import NAMES, Cifar10
+from .cifar10 import Cifar10
 
 ORIGIN = Origin(
     name="cifar10_c",
@@ -27,7 +27,3 @@ class Cifar10C(CorruptedSource):
     """Folder that holds CIFAR-10-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     size: int = 32
     """Side of the images in pixels."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return NAMES

@@ -36,10 +36,8 @@ class Pacs(Source):
     source: Domain = "photo"
     """The domain to learn from."""
     guidance_domain: Domain | Literal["none"] = "none"
-    """The domain of `guidance()`, for methods that ask for it; none of the built-in ones does yet.
-
-    The authors' script has "cartoon" with source "art_painting", and still tests on it.
-    """
+    """The domain of `guidance()`, for a method that asks for it, as the authors' script does ("cartoon" for source
+    "art_painting", on which it still tests); no built-in method does."""
     held_out: float = 0.1
     """Fraction of the source domain that is its test set, stratified and the same in every run."""
 

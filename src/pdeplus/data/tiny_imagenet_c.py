@@ -27,7 +27,3 @@ class TinyImagenetC(CorruptedSource):
     """Folder that holds Tiny-ImageNet-C, or that folder; else $PDEPLUS_DATA, else ~/.cache/pdeplus."""
     size: int = 64
     """Side of the images in pixels; the authors' code has 32."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.clean_source().classes
