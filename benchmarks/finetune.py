@@ -89,7 +89,8 @@ def write_folder(root: Path, drawn: int, files: int) -> None:
 
 def open_folder(root: str, size: int, batch: int, method: str, memory_gb: float = 2.0) -> Session:
     """The session of `pdeplus train finetune` on this folder, with weights that are drawn."""
-    settings = [f"data.root={root}", f"data.size={size}", f"train.batch_size={batch}", f"data.memory_gb={memory_gb}"]
+    settings = [f"data.root={root}", f"data.size={size}", f"data.memory_gb={memory_gb}"]
+    settings += [f"train.batch_size={batch}", "train.accumulate=1"]
     settings += [
         f"model.name={TINY if size < 64 else NETWORK}",
         "model.pretrained=false",

@@ -139,7 +139,7 @@ plt.show()
 #        (:doc:`models </docs/models>`)
 #    * - weights from a file, without the internet
 #      - ``model.weights=FILE``
-#    * - less memory (1.9 GB for a ResNet-18)
+#    * - less memory (1.4 GB for a ResNet-18)
 #      - ``train.accumulate=4`` (1.2 GB), or ``train.batch_size=16``
 #    * - a few hundred pictures only
 #      - ``train.freeze_epochs=2`` (the head learns first), ``train.patience=3``
