@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 LINKED = [*PAGES, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
 SMALLER = {
     "how_robust": [("range(5):", "range(1):"), ("x_test, y_test)", "x_test[:4], y_test[:4])")],
-    "finetune": [('"train.epochs=4"', '"train.epochs=1", "train.limit=200"'), ("train.epochs=10", "train.epochs=1")],
+    "finetune": [('"train.epochs=4"', '"train.epochs=1", "train.limit=200"'), ("train.epochs=12", "train.epochs=1")],
     "own_loop": [("epochs = 6", "epochs = 1"), ("[::3]", "[::50]")],
     "reproduce": [],
     "where_it_diffuses": [("train.epochs=4", "train.epochs=1"), ("train.limit=700", "train.limit=80")],

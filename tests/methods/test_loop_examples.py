@@ -1,7 +1,6 @@
 """The examples of loops with the real libraries, in one process and, where a library shares work out, in two."""
 
 import os
-import re
 import runpy
 import warnings
 from functools import partial
@@ -44,18 +43,6 @@ def test_all_loops_are_tested_and_short():
     for name, text in files.items():
         code = text.partition('"""\n')[2]  # behind the line that says what it is
         assert len([line for line in code.splitlines() if line.strip()]) <= MOST_LINES, name
-
-
-def test_the_tutorials_code_runs(capsys):
-    page = (EXAMPLES.parent / "docs" / "tutorials" / "own_loop.md").read_text("utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) == 7
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)
-    assert "coverage" in capsys.readouterr().out
-    for link in re.findall(r"\]\(([^)#:]+)\)", page):
-        assert (EXAMPLES.parent / "docs" / "tutorials" / link).exists(), link
 
 
 def test_the_trainer_divides_the_loss_by_the_parts_of_an_update(tmp_path, monkeypatch):

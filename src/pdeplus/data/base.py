@@ -67,7 +67,8 @@ class Images:
 
 def preload(*several: Images) -> None:
     """Decode now what memory is to hold, and open the other files: all broken ones are named before the work begins."""
-    refuse([told for each in several if isinstance(each.stored, Files) for told in each.stored.preload()])
+    if failed := [told for each in several if isinstance(each.stored, Files) for told in each.stored.preload()]:
+        refuse(failed)
 
 
 class Source(ABC):
