@@ -169,7 +169,7 @@ def card(run: Run, expects: Expects, records: Sequence[Record], weights: str, on
     lines = ["---", "library_name: pdeplus", "pipeline_tag: image-classification", "tags:", "- robustness"]
     lines += [f"- {config.method.name}", "---", "", f"# {config.model.name} trained with {label}", ""]
     lines += [f"Float images in [0, 1], B×{shape}, to logits of {len(expects.classes)} classes: {classes}.", ""]
-    lines += ["## Load it", "", "With [pdeplus](https://pypi.org/project/pdeplus/):", "", "```python"]
+    lines += ["## Load it", "", "With pdeplus:", "", "```python"]
     lines += ["import pdeplus as pp", "", 'net = pp.from_pretrained("THIS_REPOSITORY_OR_FOLDER")']
     lines += ["probabilities = pp.predict(net, images, samples=0)", "```", ""]
     if onnx:
