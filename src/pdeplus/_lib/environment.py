@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import warnings
@@ -21,7 +22,7 @@ FILE = "environment.json"
 
 
 def environment() -> dict[str, Any]:
-    """What a result may depend on besides its config: versions, hardware, command."""
+    """What a result may depend on besides its config: versions, hardware, command (of whole paths the last name)."""
     program, commit = Path(sys.argv[0]).name, None
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -37,7 +38,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
-        "command": " ".join([program, *sys.argv[1:]]),
+        "command": " ".join([program, *(re.sub(r"(^|=)/.*/(?=.)", r"\1", word) for word in sys.argv[1:])]),
     }
 
 

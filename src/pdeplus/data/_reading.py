@@ -127,8 +127,7 @@ class CorruptedSource(Source):
 
     def clean_source(self) -> Source:
         """The clean data set beside it, at the same size."""
-        beside = require_folder(self.origin, self.root).absolute().parent
-        return type(self).clean(root=str(beside), size=self.size)
+        return type(self).clean(root=str(require_folder(self.origin, self.root).absolute().parent), size=self.size)
 
 
 def corruption_names(folder: str | Path) -> list[str]:
