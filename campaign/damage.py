@@ -121,9 +121,8 @@ class Damages:
         folder = shutil.copytree(whole or self.whole, self.folder / "spoilt")
         name = random.choice(names)
         path = random.choice(sorted(folder.glob(name)))
-        other = (another or self.other) / path.relative_to(
-            folder
-        )  # its records would be read as what they are: another run's
+        # another run's records would be read as what they are
+        other = (another or self.other) / path.relative_to(folder)
         data = spoil(path.read_bytes(), other.read_bytes() if other.exists() else b"", random)
         if data is None:
             path.unlink()

@@ -107,6 +107,7 @@ def test_tutorials_run_and_draw(script, tmp_path):
     copy = tmp_path / "code.py"
     copy.write_text(text.replace("plt.show()", 'plt.savefig("figure.png")'))
     finish(start_script(copy, cwd=tmp_path), tmp_path)
+    assert script.stem != "own_loop" or "coverage" in (tmp_path / SHOWN).read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"code.py", "figure.png", SHOWN, ERRORS}  # and leave nothing
 
 

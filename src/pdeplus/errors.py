@@ -16,10 +16,7 @@ class RunFailed(RuntimeError):
 
 
 class Stopped(BaseException):
-    """The system asked the work to stop (exit code 0); what is done is saved, and the message says how to go on.
-
-    Not an `Exception`: like Ctrl-C it is not for a cell or a test set to survive.
-    """
+    """The system asked the work to stop (exit code 0); all is saved. No `Exception`, since no cell may survive it."""
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

@@ -174,6 +174,10 @@ def test_default_folder_is_named_after_the_run(capsys, tmp_path, monkeypatch):
         (["list", "methods", "size=3"], ["size=3 is not understood; see: pdeplus list --help"]),
         (["data", "get"], ["data get NAME takes one"]),
         (["reproduce", "demo", "--cell", "1", "--cpus", "2"], ["--cell N does one run here"]),
+        (
+            ["bench", "step", "--quick"],
+            ["bench is not a command; benchmarks live in the repository: python -m benchmarks"],
+        ),
         ([], ["COMMAND", "--help"]),
         (["dance"], ["dance", "demo"]),
         (["train", "--resume", "nowhere"], ["nowhere", "not a run folder"]),

@@ -23,6 +23,8 @@ from ..errors import RunFailed, Stopped, UserError, own_place
 
 FIRST = ("demo", "train", "evaluate", "report")
 """The commands that --help shows first; the others follow in alphabetical order."""
+MOVED = {"bench": "benchmarks live in the repository: python -m benchmarks"}
+"""Former commands, and what has taken their place."""
 AGAIN = "the same command continues where it stopped"
 
 
@@ -71,6 +73,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     if any("\0" in word for word in arguments):
         raise UserError("an argument contains a zero byte, which no file name can")
+    if arguments and arguments[0] in MOVED:
+        raise UserError(f"{arguments[0]} is not a command; {MOVED[arguments[0]]}")
     options, rest = parser.parse_known_args(arguments)
     takes_settings = hasattr(options, "overrides")
     if any("=" not in word or word.startswith("-") for word in rest) or (rest and not takes_settings):

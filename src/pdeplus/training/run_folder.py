@@ -91,8 +91,7 @@ class Run:
         if "\0" in str(path) or not (run.path / "config.toml").is_file():
             nor = " (and no config.json, which a model of the hub has)" * Path(path).is_dir()
             code = Path(f"{str(path).removesuffix('.py')}.py")
-            own = "\0" not in str(path) and code.is_file()
-            way_out = f"; put code into a folder and give its dotted name: my_package.{code.stem}" if own else ""
+            way_out = f"; put code into a folder and give its dotted name: my_package.{code.stem}" * code.is_file()
             raise UserError(f"{readable(path)} is not a run folder: it has no config.toml{nor}{way_out}")
         if model is None and data is None and test is None:
             return run
