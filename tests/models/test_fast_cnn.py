@@ -104,6 +104,21 @@ def test_the_residual_form_adds_the_input_of_each_second_half():
     assert torch.allclose(plain.group1(h), second(first(h)))
 
 
+def test_a_third_convolution_starts_as_the_identity_and_is_inside_the_residual():
+    net, h = fast_cnn(depth=3, residual=True).eval(), torch.rand(2, 24, 9, 9)
+    first, rest = net.group1
+    convs = [layer for layer in rest if isinstance(layer, torch.nn.Conv2d)]
+    assert [conv.in_channels for conv in convs] == [8, 8]
+    assert torch.equal(convs[1](first(h)), first(h))
+    assert torch.allclose(net.group1(h), first(h) + torch.nn.Sequential(*rest)(first(h)))
+
+
+@pytest.mark.parametrize("depth", [0, -1, 2.5])
+def test_a_depth_that_no_network_can_have_is_answered_in_one_line(depth):
+    with pytest.raises(UserError, match=r"model\.depth"):
+        fast_cnn(depth=depth)
+
+
 def test_multiply_adds_are_those_of_the_regime():
     """33 million an image at widths 32, 128, 128: counted by hand, layer by layer."""
     net = build("models", "fast_cnn", {}, classes=10, channels=3).eval()
