@@ -9,7 +9,7 @@ from support import data_files
 
 from pdeplus._lib import registry
 from pdeplus._lib.seeds import derive, generator_for
-from pdeplus.data.base import Images, epoch_batches, match_classes, split
+from pdeplus.data.base import Images, epoch_batches, split
 from pdeplus.data.clothes import Clothes
 from pdeplus.data.digits import Digits
 from pdeplus.data.fashion_mnist import MEAN
@@ -61,19 +61,6 @@ def test_presets_load_without_their_data(tmp_path, monkeypatch):
         config = load_config(preset)
         assert config.data.name == "cifar10"
         assert to_tables(config)["data"] == {"name": "cifar10", "root": "", "size": 32}
-
-
-def test_class_matched_guidance_has_each_label_and_every_image_of_it_alike():
-    pool = Images(torch.arange(60).view(-1, 1, 1, 1), torch.arange(60) % 3)
-    labels = torch.tensor([2, 0, 2, 1] * 1500)
-    drawn = match_classes(pool, labels, torch.Generator().manual_seed(0))
-    assert torch.equal(drawn.labels, labels)
-    assert torch.equal(drawn.images.flatten() % 3, labels)
-    counts = torch.bincount(drawn.images.flatten(), minlength=60).view(20, 3).float()
-    assert (counts.mean(0) == torch.tensor([75.0, 75.0, 150.0])).all()
-    assert ((counts - counts.mean(0)).abs() < 5 * counts.mean(0).sqrt()).all()
-    with pytest.raises(UserError, match="none of class 3"):
-        match_classes(pool, torch.tensor([0, 3]), torch.Generator().manual_seed(0))
 
 
 def test_digits_are_the_bundled_ones_at_any_size():

@@ -13,7 +13,7 @@ from support.data_files import DOMAINS, SHARED, WNIDS, make, pixels, write_class
 from pdeplus import load_config, resume, train
 from pdeplus.data import _pictures
 from pdeplus.data._reading import read_corrupted
-from pdeplus.data.base import Images, match_classes, preload, split
+from pdeplus.data.base import Images, preload, split
 from pdeplus.data.image_folder import ImageFolder
 from pdeplus.data.pacs import Pacs
 from pdeplus.data.tiny_imagenet import TinyImagenet
@@ -297,20 +297,12 @@ def test_tiny_imagenet_c_labels_by_the_clean_sets_classes(tmp_path):
 
 def test_pacs_learns_from_one_domain_and_tests_on_all(tmp_path):
     make("pacs", tmp_path)
-    source = Pacs(root=str(tmp_path), size=64, source="cartoon", held_out=0.2, guidance_domain="sketch")
+    source = Pacs(root=str(tmp_path), size=64, source="cartoon", held_out=0.2)
     tests = source.test()
     assert list(tests) == ["cartoon", "photo", "art_painting", "sketch"]
     assert {name: len(images) for name, images in tests.items()} == dict.fromkeys(DOMAINS, 10) | {"cartoon": 2}
     assert torch.bincount(source.train().labels).tolist() == [4, 4]
     assert not keys(source.train()) & keys(tests["cartoon"])
-    pool = source.guidance()
-    assert keys(pool) == keys(tests["sketch"])
-    labels = source.train().labels
-    guidance = match_classes(pool, labels, torch.Generator().manual_seed(0))
-    assert torch.equal(guidance.labels, labels)
-    assert keys(guidance) <= keys(pool)
-    with pytest.raises(UserError, match="guidance_domain is none"):
-        Pacs(root=str(tmp_path)).guidance()
     with pytest.raises(UserError, match="another domain"):
         Pacs(source="photo", guidance_domain="photo")
 

@@ -185,18 +185,6 @@ def hold_out(images: Images, fraction: float, seed: int, purpose: str, classes: 
     return images.take(rest.sort().values), images.take(held.sort().values)
 
 
-def match_classes(pool: Images, labels: Tensor, generator: torch.Generator) -> Images:
-    """For each label an image of that class, drawn from the pool with replacement: a guidance view for a batch."""
-    order = pool.labels.argsort(stable=True)
-    counts = torch.bincount(pool.labels, minlength=int(labels.max()) + 1)
-    missing = labels[counts[labels] == 0]
-    if len(missing):
-        raise UserError(f"the guidance images have none of class {int(missing[0])}")
-    first = counts.cumsum(0) - counts
-    u = torch.rand(len(labels), generator=generator)
-    return pool.take(order[first[labels] + (u * counts[labels]).long()])
-
-
 def epoch_batches(n: int, *, batch_size: int, epoch: int, seed: int, reshuffle: bool = True) -> list[Tensor]:
     """Index batches of one epoch: every index once, in an order that (seed, epoch) determines.
 

@@ -36,8 +36,8 @@ class Pacs(Source):
     source: Domain = "photo"
     """The domain to learn from."""
     guidance_domain: Domain | Literal["none"] = "none"
-    """The domain of `guidance()`, for a method that asks for it, as the authors' script does ("cartoon" for source
-    "art_painting", on which it still tests); no built-in method does."""
+    """For a method of your own: the domain of similar samples in the authors' script ("cartoon" for source
+    "art_painting", on which it still tests); no built-in method reads it."""
     held_out: float = 0.1
     """Fraction of the source domain that is its test set, stratified and the same in every run."""
 
@@ -57,12 +57,6 @@ class Pacs(Source):
     def test(self) -> Mapping[str, Images]:
         own = hold_out(self._domain(self.source), self.held_out, 0, "pacs", self.classes)[1]
         return {self.source: own, **{domain: self._domain(domain) for domain in DOMAINS if domain != self.source}}
-
-    def guidance(self) -> Images:
-        """All images of the guidance domain; `match_classes` draws those of a batch's classes from them."""
-        if self.guidance_domain == "none":
-            raise UserError("data.guidance_domain is none; choose one of " + ", ".join(DOMAINS))
-        return self._domain(self.guidance_domain)
 
     def _domain(self, domain: Domain) -> Images:
         return labelled_pictures(require_folder(ORIGIN, self.root) / domain, self.classes, self.size)
