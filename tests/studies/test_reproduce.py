@@ -214,7 +214,7 @@ def test_a_dry_run_tells_cells_hours_and_disk_and_writes_nothing(tmp_path, capsy
 
 
 def test_cells_tested_on_held_out_images_have_an_estimate(tmp_path):
-    cell = prepare("study_selection", "smoke", None, [])[2][0]
+    cell = prepare("study_strengths", "smoke", None, [])[2][0]
     (foretold,) = estimate([cell], tmp_path)
     assert cell.tests == "held_out"
     assert foretold.state == "to do"

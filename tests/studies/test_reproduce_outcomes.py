@@ -217,7 +217,7 @@ def test_selection_sees_the_held_out_images_of_the_run_and_no_test_image():
 def test_selection_puts_the_best_under_corruptions_first():
     def records(cell):
         about = {"model": cell.label, "config": config_hash(cell.config), "suite": "domains", "severity": 0}
-        right = {"ERM": 500, "AugMix": 700, "directional": 800}[cell.label]
+        right = {"ERM": 500, "AugMix": 700, "PDE+ (ours)": 800}[cell.label]
         shifted = {
             f"{name} {severity}": right - 10 * severity for name in EXTRA_CORRUPTIONS for severity in range(1, 6)
         }
@@ -225,9 +225,9 @@ def test_selection_puts_the_best_under_corruptions_first():
             record(corruption=n, correct=c, train_flops=2e15, **about) for n, c in ({"clean": 900} | shifted).items()
         ]
 
-    outcome = outcome_of(study_of("study_selection", records, rows=("erm", "augmix", "directional")))
+    outcome = outcome_of(study_of("study_strengths", records, rows=("erm", "augmix", "pde_plus")))
     (table,) = outcome.tables
-    assert [row[0] for row in table.rows] == ["directional", "AugMix", "ERM"]
+    assert [row[0] for row in table.rows] == ["PDE+ (ours)", "AugMix", "ERM"]
     first = dict(zip(table.columns, table.rows[0], strict=True))
     assert (first["clean"], first["shifted"], first["severity 5"]) == ("90.00", "77.00", "75.00")
     assert (first["PFLOP"], first["cost"], first["seeds"]) == ("2.000", "1.00", "1")
