@@ -131,14 +131,14 @@ def cost_points(path: Path, unit: float | None = None) -> tuple[dict[str, tuple[
 
 
 def cost_figure(results: Path, methods: str, compute: str) -> Any:
-    """Corrupted accuracy against training cost: equal epochs, and where there are records the same FLOPs for all."""
+    """Corrupted accuracy against training cost, and where there are records the same FLOPs for all."""
     points, unit = cost_points(results / methods / "records.jsonl")
     equal = results / compute / "records.jsonl"
     longer = cost_points(equal, unit)[0] if equal.is_file() else {}
     figure, axis = plt.subplots(figsize=(8.5, 5), layout="constrained")
     axis.set_xscale("log")
     for name, (cost, accuracy) in points.items():
-        own = name.startswith("PDE+")
+        own = name.startswith("PDE+") or "diffused" in name
         axis.plot(cost, accuracy, "o", color="tab:red" if own else "tab:blue", ms=7)
     texts = [(cost, accuracy, name) for name, (cost, accuracy) in points.items()]
     for name, (cost, accuracy) in longer.items():
@@ -154,7 +154,7 @@ def cost_figure(results: Path, methods: str, compute: str) -> Any:
     axis.minorticks_off()
     axis.set_xlabel("training FLOPs, relative to ERM's")
     axis.set_ylabel("accuracy under corruptions, %")
-    notes = [("tab:blue", "tab:blue", "equal epochs"), ("tab:red", "tab:red", "PDE+ and its variants, equal epochs")]
+    notes = [("tab:red", "tab:red", "with diffusion: PDE+ and its variants"), ("tab:blue", "tab:blue", "without")]
     notes += [("tab:blue", "white", "the FLOPs of PDE+ (more or fewer epochs)")] if longer else []
     handles = [axis.plot([], [], "o", color=edge, mfc=face, label=words)[0] for edge, face, words in notes]
     axis.legend(handles=handles, frameon=False, fontsize=9, loc="lower right")
