@@ -127,8 +127,14 @@ def build(
     """
     check_sizes(classes=classes, channels=channels, width=width)
     groups = widths or (width, 4 * width, 4 * width)
-    options = {"residual": residual, "learn_bias": bool(learn_bias), "depth": 2 if depth is None else depth}
-    return FastCNN(classes=classes, channels=channels, widths=groups, **options)
+    return FastCNN(
+        classes=classes,
+        channels=channels,
+        widths=groups,
+        residual=residual,
+        learn_bias=bool(learn_bias),
+        depth=2 if depth is None else depth,
+    )
 
 
 def _group(inputs: int, outputs: int, depth: int, residual: bool) -> nn.Sequential:
