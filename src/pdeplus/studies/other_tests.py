@@ -1,6 +1,7 @@
 """Data sets with other test sets than their own: test images under augmentations, and a run's held-out images."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import final
 
 import torch
@@ -10,6 +11,7 @@ from .._lib.seeds import generator_for
 from ..augment.base import Augmentor
 from ..corruptions.base import SEVERITIES, apply_planes
 from ..corruptions.extra import EXTRA
+from ..data._reading import OnDemand
 from ..data.base import Images, Source
 from ..evaluation.test_sets import chosen_places
 from ..training.config import Config
@@ -73,9 +75,9 @@ class HeldOut(OtherTests):
     def test(self) -> Mapping[str, Images]:
         held_out = split_of(self.config, self.source).validation
         clean = held_out.take(chosen_places(len(held_out), self.limit))
-        places = range(len(clean))
-        return {"clean": clean} | {
-            f"{name} {severity}": Images(apply_planes(corruption, clean.images, places, severity, seed=0), clean.labels)
-            for name, corruption in EXTRA.items()
-            for severity in SEVERITIES
-        }
+
+        def changed(name: str, severity: int) -> Images:
+            return Images(apply_planes(EXTRA[name], clean.images, range(len(clean)), severity, seed=0), clean.labels)
+
+        changes = {f"{name} {s}": partial(changed, name, s) for name in EXTRA for s in SEVERITIES}
+        return OnDemand({"clean": lambda: clean} | changes)
