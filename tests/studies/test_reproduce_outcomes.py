@@ -214,6 +214,20 @@ def test_selection_sees_the_held_out_images_of_the_run_and_no_test_image():
             assert torch.equal(images.images, tests["clean"].images) == (name == "clean")
 
 
+def test_held_out_images_are_corrupted_only_when_they_are_asked_for(monkeypatch):
+    asked = []
+
+    def corrupted(corruption, images, places, severity, seed):
+        asked.append((corruption.name, severity))
+        return images
+
+    monkeypatch.setattr("pdeplus.studies.other_tests.apply_planes", corrupted)
+    tests = HeldOut(NoTests(), load_config("demo", ["train.validation=0.2"]), limit=5).test()
+    assert (len(list(tests)), asked) == (21, [])
+    assert len(tests["spatter 4"]) == 5
+    assert asked == [("spatter", 4)]
+
+
 def test_selection_puts_the_best_under_corruptions_first():
     def records(cell):
         about = {"model": cell.label, "config": config_hash(cell.config), "suite": "domains", "severity": 0}
