@@ -1,5 +1,7 @@
 """Series, gaps, scores and comparisons of records made by hand."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from pdeplus.evaluation.summary import (
     Series,
     accuracies_by_test,
     compare,
+    compare_seeds,
     find_baseline,
     scores,
     series_of,
@@ -273,6 +276,21 @@ def test_a_comparison_is_paired_by_image_over_seeds_and_corruptions():
     assert difference.mean == pytest.approx(gap)
 
 
+def test_a_comparison_of_seeds_pairs_each_with_its_own():
+    def corrupted(accuracy: float, seed: int, **more: Any) -> list[Record]:
+        return one_seed(lambda name, level: 1 - accuracy if level else 0.0, seed=seed, **more)
+
+    ours = [*corrupted(0.8, 0), *corrupted(0.9, 1), *corrupted(0.5, 3), *corrupted(0.1, 2)[:-1]]  # seed 2 is incomplete
+    theirs = [*corrupted(0.7, 0, model="ERM"), *corrupted(0.76, 1, model="ERM"), *corrupted(0.3, 2, model="ERM")]
+    difference = compare_seeds(only(ours), only(theirs))
+    assert difference is not None
+    assert difference.values == pytest.approx((0.10, 0.14))
+    assert difference.mean == pytest.approx(0.12)
+    assert difference.half_width == pytest.approx(12.7062 * 0.02, rel=1e-4)  # Student's t of one degree of freedom
+    assert compare_seeds(only(ours), only(corrupted(0.7, 0, model="ERM"))) is None
+    assert compare_seeds(only(ours), only([replace(r, data="cifar100") for r in theirs])) is None
+
+
 def test_domains_are_compared_with_equal_weight():
     def side(art: list[int], sketch: list[int], **changes: Any) -> Series:
         rights = {CLEAN: np.ones(5, bool), "art": np.array(art, bool), "sketch": np.array(sketch, bool)}
@@ -282,6 +300,16 @@ def test_domains_are_compared_with_equal_weight():
     difference = compare(side([1, 1], [1, 0, 0, 0]), side([0, 0], [1, 0, 0, 0], model="ERM"))
     assert difference is not None
     assert difference[:3] == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_seeds_are_compared_on_the_other_domains_alone():
+    def side(art: Sequence[int], **changes: Any) -> Series:
+        own = [domain(CLEAN, n=10, correct=n, seed=seed, **changes) for seed, n in enumerate(art[::-1])]
+        return only(own + [domain("art", n=10, correct=n, seed=seed, **changes) for seed, n in enumerate(art)])
+
+    difference = compare_seeds(side([8, 5]), side([6, 4], model="ERM"))
+    assert difference is not None
+    assert difference.values == pytest.approx((0.2, 0.1))
 
 
 def test_what_cannot_be_paired_is_not_compared():

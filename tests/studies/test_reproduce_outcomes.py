@@ -24,11 +24,11 @@ from pdeplus.training.run_folder import Expects, Run, build_method
 ERRORS = {"ERM": 0.4, "AugMix": 0.3, "PDE+": 0.2}
 
 
-def study_of(name: str, records, rows=("erm", "augmix", "pde_plus_stages")) -> Study:
-    """The experiment with one seed and those rows, its records given by a function of the cell."""
+def study_of(name: str, records, rows=("erm", "augmix", "pde_plus_stages"), seeds: int = 1) -> Study:
+    """The experiment with so many seeds and those rows, its records given by a function of the cell."""
     experiment = load_experiment(name)
     kept = tuple(row for row in experiment.rows if row.name in rows)
-    experiment, size = replace(experiment, rows=kept), replace(experiment.sizes["full"], seeds=1)
+    experiment, size = replace(experiment, rows=kept), replace(experiment.sizes["full"], seeds=seeds)
     cells = plan(experiment, size)
     done = [Done(cell=cell, run=Run(None), records=records(cell)) for cell in cells]
     return Study(experiment=experiment, size=size, cells=cells, done=done)
@@ -79,6 +79,20 @@ def test_the_study_compares_accuracy_and_cost():
     assert rows["PDE+"]["against AugMix"].startswith("+10.00 (+")
     assert rows["AugMix"]["against AugMix"] == "—"
     assert rows["PDE+"]["paper: corrupted"] == "89.11"
+
+
+def test_the_difference_of_rows_with_several_seeds_has_its_interval_over_seeds():
+    errors = {("AugMix", 0): 0.3, ("AugMix", 1): 0.24, ("PDE+", 0): 0.2, ("PDE+", 1): 0.1, ("ERM", 0): 0.4}
+
+    def records(cell):
+        error = errors[cell.label, cell.config.seed]
+        about = {"model": cell.label, "config": config_hash(cell.config), "seed": cell.config.seed}
+        return one_seed(lambda name, level: error if level else 0.0, **about)
+
+    study = study_of("study_methods", lambda cell: [], seeds=2)
+    done = [replace(one, records=records(one.cell)) for one in study.done if one.cell.label != "ERM"]
+    rows = rows_of(outcome_of(replace(study, done=done)).tables[0])
+    assert rows["PDE+"]["against AugMix"] == "+12.00 ± 25.41"  # of +10 and +14
 
 
 def test_the_presets_rows_have_the_papers_pde_plus_beside_them():

@@ -307,11 +307,24 @@ def training_ratio(series: Series, baseline: Series | None) -> float | None:
 
 def compare(first: Series, second: Series) -> Difference | None:
     """The paired difference of mean accuracy, corrupted, attacked or on other domains; None where none pair up."""
-    alike = ("data", "suite", "origin", "domains", "attacks")
-    same = all(getattr(first, name) == getattr(second, name) for name in alike)
     sides = [_per_image(s) for s in (first, second)]
-    paired = same and all(sides) and [len(a) for a in sides[0]] == [len(b) for b in sides[1]]
+    paired = _alike(first, second) and all(sides) and [len(a) for a in sides[0]] == [len(b) for b in sides[1]]
     return paired_bootstrap(*sides) if paired else None
+
+
+def compare_seeds(first: Series, second: Series) -> Estimate | None:
+    """The same, seed by seed, and its interval over seeds; None where fewer than two seeds are complete in both."""
+    both = [seed for seed in first.seeds if seed in second.seeds and seed not in {**first.gaps, **second.gaps}]
+    if not _alike(first, second) or len(both) < 2:
+        return None
+    shifted = [test for test in first.wanted if test != CLEAN_TEST]
+    pairs = [(first.seeds[seed], second.seeds[seed]) for seed in both]
+    return estimate([float(np.mean([a[test].accuracy - b[test].accuracy for test in shifted])) for a, b in pairs])
+
+
+def _alike(first: Series, second: Series) -> bool:
+    """Whether two series are of the same test images."""
+    return all(getattr(first, x) == getattr(second, x) for x in ("data", "suite", "origin", "domains", "attacks"))
 
 
 def _per_image(series: Series) -> list[NDArray[np.float64]]:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...corruptions.suite import CORRUPTIONS
-from ...evaluation.metrics import Difference, Estimate, estimate
+from ...evaluation.metrics import Estimate, estimate
 from ...evaluation.records import Record
 from ...evaluation.summary import (
     Series,
     accuracies_by_test,
     compare,
+    compare_seeds,
     corruption_accuracies,
     scores,
     series_of,
@@ -25,9 +26,9 @@ from ..experiment import load_experiment
 from ..study import Line, Outcome, Study, describe_place, lines_of, paper_rows
 
 FULL_SIZE = "the paper's columns have its full-size values, not to be mixed with ours"
-BOOTSTRAP = (
-    "in points, with the 95 % interval of a paired bootstrap over test images, which does not cover variation between "
-    "seeds beyond those that were trained"
+PAIRED = (
+    "in points: ± half the 95 % interval over seeds, pair by pair, where both rows have two seeds or more; in brackets "
+    "the 95 % interval of a paired bootstrap over test images, which leaves out the variation between seeds"
 )
 SCORES = {
     "clean": "clean",
@@ -62,9 +63,9 @@ def scores_table(study: Study) -> Outcome:
             more = [[paper.get(line.cell.label, {}).get(name) or MISSING for name in SCORES] for line in lines]
             titles = [f"paper: {title}" for title in SCORES.values()]
         else:
-            gains = [_gain(line.series, reference) for line in lines]
-            more = [[*_points(gain), line.cell.about] for line, gain in zip(lines, gains, strict=True)]
-            titles = ["difference", "95 % interval", "what differs"]
+            gains = [None if line.series is reference else compare(line.series, reference) for line in lines]
+            more = [[_difference(line.series, reference), line.cell.about] for line in lines]
+            titles = ["difference", "what differs"]
             known = [(line.name, gain) for line, gain in zip(lines, gains, strict=True) if gain is not None]
             if known:
                 effects["-".join(["effects", *place.values()])] = [
@@ -100,7 +101,7 @@ COMPARISON_NOTES = (
     "mCE and rmCE: relative to the ERM of this table; ECE: of the corrupted images",
     "without overlaps: only corruptions that the method's own augmentations do not resemble",
     "cost: training FLOPs, × ERM's",
-    f"differences: of corrupted accuracy {BOOTSTRAP}",
+    f"differences: of corrupted accuracy {PAIRED}",
     FULL_SIZE,
 )
 
@@ -184,7 +185,7 @@ def _comparison_table(study: Study, place: Mapping[str, str], done: Sequence[Don
 
 DOMAINS_NOTES = (
     "accuracy in per cent, ± half the 95 % interval over seeds; own domain: its held-out part; mean: over the others",
-    f"differences: of the mean {BOOTSTRAP}",
+    f"differences: of the mean {PAIRED}",
     FULL_SIZE,
 )
 
@@ -239,13 +240,8 @@ def per_corruption(study: Study) -> Outcome:
             ours = [*(each.get(name) for name in CORRUPTIONS), *(line.scores.get(name) for name in (*TOTALS, *second))]
             rows.append([line.name, *(percent(value, 1) for value in ours)])
             if label in paper:
-                rows.append(
-                    [
-                        f"{label}, paper at full scale",
-                        *(paper[label][name] or MISSING for name in names),
-                        *[MISSING] * len(second),
-                    ]
-                )
+                theirs = [paper[label][name] or MISSING for name in names]
+                rows.append([f"{label}, paper at full scale", *theirs, *[MISSING] * len(second)])
         tables.append(study.table(columns, rows, note, place=place))
     return Outcome(tables=tables)
 
@@ -285,21 +281,14 @@ def _first_series(lines: Iterable[Line]) -> dict[str, Series]:
     return {line.cell.label: line.series for line in reversed([*lines])}
 
 
-def _gain(series: Series, other: Series) -> Difference | None:
-    return None if series is other else compare(series, other)
-
-
-def _points(gain: Difference | None) -> tuple[str, str]:
-    """A difference in points and its interval."""
-    if gain is None:
-        return MISSING, MISSING
-    return f"{100 * gain.mean:+.2f}", f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}"
-
-
 def _difference(series: Series, other: Series) -> str:
-    """Such as "+1.20 (+0.50 to +1.90)"."""
-    gain = _gain(series, other)
-    return MISSING if gain is None else "{} ({})".format(*_points(gain))
+    """Such as "+1.20 ± 0.40" over the seeds that both have, or, of fewer than two, "+1.20 (+0.50 to +1.90)"."""
+    if series is other:
+        return MISSING
+    if over_seeds := compare_seeds(series, other):
+        return f"{100 * over_seeds.mean:+.2f} ± {100 * (over_seeds.half_width or 0):.2f}"
+    gain = compare(series, other)
+    return MISSING if gain is None else f"{100 * gain.mean:+.2f} ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})"
 
 
 def _cost(line: Line) -> str:
