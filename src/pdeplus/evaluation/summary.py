@@ -313,7 +313,7 @@ def compare(first: Series, second: Series) -> Difference | None:
 
 
 def compare_seeds(first: Series, second: Series) -> Estimate | None:
-    """The same, seed by seed, and its interval over seeds; None where fewer than two seeds are complete in both."""
+    """The paired difference of mean accuracy, seed by seed, and its interval; None where fewer than two pair up."""
     both = [seed for seed in first.seeds if seed in second.seeds and seed not in {**first.gaps, **second.gaps}]
     if not _alike(first, second) or len(both) < 2:
         return None
