@@ -60,11 +60,18 @@ def start(work: Callable[..., Any], *arguments: Any, world: int = 2) -> tuple[li
 
 def places(world: int) -> list[dict[str, str]]:
     """The variables that a launcher gives to each of so many processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        shared = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1]}
+    shared = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     own = [{"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1, **shared} for rank in range(world)]
     return [{name: str(value) for name, value in place.items()} for place in own]
+
+
+def free_port() -> int:
+    """A free port below those that systems hand out themselves, so that no other process gets it before it is used."""
+    for port in range(20_000 + 7 * os.getpid() % 10_000, 32_000):
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port between 20,000 and 32,000 is free")
 
 
 def together(work: Callable[..., Any], *arguments: Any) -> list[Any]:
